@@ -167,7 +167,7 @@ class Edit(Frozen, gc=False):
 HumanAnswer = Approve | Deny | Edit
 
 
-class PendingCall(Frozen):
+class PendingApproval(Frozen):
     """A call that waits for a person: what was asked, and exactly what would run."""
 
     call_id: str

@@ -13,6 +13,7 @@
     └── RunError                         3   a run ended with stop reason "error"; `.result` holds it
         ├── HookFailed                   4   a hook raised, timed out or returned nonsense
         ├── RequestTooLarge              5   the request would not fit the model's window
+        ├── RequestBlocked               4   a gate refused a request beside the conversation (a summary)
         └── ModelError                   5   the model endpoint failed
             ├── AuthenticationError      6       it refused the key
             ├── RateLimited              7       `.retry_after` in seconds, where it said so
@@ -106,6 +107,12 @@ class RequestTooLarge(RunError):
     """The request, after every hook, would not fit the model's context window (tokens, estimated)."""
 
     exit_code = 5
+
+
+class RequestBlocked(RunError):
+    """A hook at `authorize_request` refused a request that belongs to no turn, such as a summary."""
+
+    exit_code = 4
 
 
 class ModelError(RunError):

@@ -182,6 +182,7 @@ class DecisionRecord(Frozen, kw_only=True):
     loop: str = "main"
     turn: int = 0
     call_id: str | None = None
+    parent_call_id: str | None = None
     effects: tuple[str, ...] = ()
     on_error: str = "closed"
 

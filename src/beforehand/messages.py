@@ -250,17 +250,41 @@ class Request(Frozen, gc=False):
     options: Options = Options()
 
 
+def size_of(message: Message) -> int:
+    """Characters of a message that a model would read; an image counts as 4,000."""
+    total = 16
+    content = message.content
+    if isinstance(content, str):
+        return total + len(content)
+    for part in content:
+        if type(part) is ToolCall:
+            total += len(part.arguments) + len(part.name)
+        elif type(part) is Image:
+            total += 4000
+        else:
+            total += len(part.text)  # type: ignore[union-attr]
+    return total
+
+
+def estimate_tokens(messages: Sequence[Message]) -> int:
+    """About four characters a token."""
+    if isinstance(messages, HistoryView):
+        return messages.size() // 4
+    return sum([size_of(m) for m in messages]) // 4
+
+
 # --- history -------------------------------------------------------------------------------------
 
 
-class MessagesView(Sequence[Message]):
+class HistoryView(Sequence[Message]):
     """A history as it was at one moment: an O(1) view that never changes."""
 
-    __slots__ = ("_history", "_length")
+    __slots__ = ("_history", "_length", "all_sendable")
 
     def __init__(self, history: History, length: int) -> None:
         self._history = history
         self._length = length
+        self.all_sendable = history.unsendable == 0
 
     def __len__(self) -> int:
         return self._length
@@ -283,18 +307,22 @@ class MessagesView(Sequence[Message]):
         return islice(iter(self._history._items), self._length)
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, MessagesView | tuple | list):
+        if isinstance(other, HistoryView | tuple | list):
             return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
         return NotImplemented
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"MessagesView({list(self)!r})"
+        return f"HistoryView({list(self)!r})"
 
     def encoded(self, codec: Callable[[Message], bytes]) -> list[bytes]:
         """Each message through `codec`, which runs once per message and codec for the life of the history."""
         return self._history.encoded(codec, self._length)
+
+    def size(self) -> int:
+        """Characters in all, each message measured once for the life of the history."""
+        return self._history.size(self._length)
 
 
 class History:
@@ -304,11 +332,12 @@ class History:
     (`unsendable`), calls still without a result (`open_calls`), and the call ids in use.
     """
 
-    __slots__ = ("_encoded", "_items", "call_ids", "open_calls", "unsendable")
+    __slots__ = ("_encoded", "_items", "_sizes", "call_ids", "open_calls", "unsendable")
 
     def __init__(self, messages: Sequence[Message] = ()) -> None:
         self._items: list[Message] = []
         self._encoded: dict[Callable[[Message], bytes], list[bytes]] = {}
+        self._sizes: list[int] = [0]
         self.call_ids: set[str] = set()
         self.open_calls: dict[str, ToolCall] = {}
         self.unsendable = 0
@@ -336,8 +365,8 @@ class History:
             self.unsendable += 1
         self._items.append(message)
 
-    def view(self) -> MessagesView:
-        return MessagesView(self, len(self._items))
+    def view(self) -> HistoryView:
+        return HistoryView(self, len(self._items))
 
     def encoded(self, codec: Callable[[Message], bytes], length: int) -> list[bytes]:
         done = self._encoded.get(codec)
@@ -346,3 +375,9 @@ class History:
         for message in self._items[len(done) : length]:
             done.append(codec(message))
         return done if len(done) == length else done[:length]
+
+    def size(self, length: int) -> int:
+        sizes = self._sizes
+        for message in self._items[len(sizes) - 1 : length]:
+            sizes.append(sizes[-1] + size_of(message))
+        return sizes[length]

@@ -1,0 +1,1 @@
+"""Hooks: what one is (`hook`), which are registered (`registry`), and how they are asked (`dispatch`)."""

@@ -74,13 +74,15 @@ class Model:
     """Base of all adapters.
 
     Attributes: `name` (what the endpoint calls the model), `provider` (whose wire format and keys), `endpoint`
-    (where requests go), `context_tokens` (its window, `None` if unknown).
+    (where requests go), `context_tokens` (its window, `None` if unknown), `streams` (False if replies come in one
+    piece: `on_chunk` then fires once per channel, with the whole text).
     """
 
     name: str = "model"
     provider: str = "unknown"
     endpoint: str = "in-process"
     context_tokens: int | None = None
+    streams: bool = True
 
     def stream(self, request: Request, call: CallInfo = NO_CALL_INFO) -> AsyncIterator[ModelEvent]:
         """Send `request` and yield the reply, ending with `Finish`.

@@ -1,0 +1,1 @@
+"""What stands between a model's stream and whoever reads it."""

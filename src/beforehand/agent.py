@@ -1,0 +1,147 @@
+"""`Agent`: an immutable plan, safe to share between any number of conversations."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from typing import Any, NoReturn
+
+from .assembly import make_plan
+from .conversation import Conversation, Prompt
+from .emitter import Emitter, Listener
+from .errors import FrozenError, UsageError
+from .events import Event
+from .hooks.hook import Hook
+from .limits import Limits
+from .messages import Message, Options, Price, ThinkingLevel
+from .models.base import Model
+from .results import RunResult
+from .state import Instructions, OnAsk, Plan
+from .subagent import delegate
+from .tools import Tool
+
+
+class Agent:
+    """A model with instructions, tools, hooks and limits. Nothing about it changes after it is made.
+
+    `model` is a name such as "openai:gpt-4o-mini" (with `base_url` for any compatible endpoint) or a `Model`.
+    `instructions` are text, or text and functions of the run whose text is appended for each request. `hooks` are hooks,
+    objects with decorated methods, or paths of Python files. `on_ask` answers `Ask` while the run waits; without it the
+    run suspends. `prices` by model name make `run.cost`. Raises a `ConfigError` for anything that can never work.
+    """
+
+    __slots__ = ("_listeners", "_settings", "plan")
+
+    def __init__(
+        self,
+        *,
+        model: str | Model,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        instructions: str | Instructions | list[str | Instructions] = "",
+        tools: Iterable[Tool | Callable[..., Any]] = (),
+        hooks: Iterable[Hook | Any] = (),
+        limits: Limits = Limits(),
+        options: Options = Options(),
+        thinking_level: ThinkingLevel | None = None,
+        tool_mode: str = "parallel",
+        listeners: Iterable[Listener] = (),
+        on_ask: OnAsk | None = None,
+        prices: Mapping[str, Price] | None = None,
+        name: str = "agent",
+    ) -> None:
+        settings = {
+            "limits": limits, "options": options, "thinking_level": thinking_level, "tool_mode": tool_mode, "on_ask": on_ask,
+            "prices": prices, "name": name,
+        }  # fmt: skip
+        tools, hooks, listeners = tuple(tools), tuple(hooks), tuple(listeners)
+        plan = make_plan(
+            model=model, base_url=base_url, api_key=api_key, instructions=instructions, tools=tools, hooks=hooks, settings=settings
+        )
+        keep = {
+            "model": model, "base_url": base_url, "api_key": api_key, "instructions": instructions, "tools": tools, "hooks": hooks,
+            "listeners": listeners, **settings,
+        }  # fmt: skip
+        for slot, value in (("plan", plan), ("_listeners", Emitter(listeners)), ("_settings", keep)):
+            object.__setattr__(self, slot, value)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise FrozenError(f"an Agent does not change: make another with agent.replace({name}=...)")
+
+    def __repr__(self) -> str:
+        plan = self.plan
+        return f"Agent({plan.name!r}, model={plan.model!r}, tools={[t.name for t in plan.tools]}, hooks={[h.name for h in plan.hooks.hooks]})"
+
+    def replace(self, **changes: Any) -> Agent:
+        """Another agent that differs in these arguments."""
+        return Agent(**{**self._settings, **changes})
+
+    @property
+    def hooks(self) -> tuple[Hook, ...]:
+        """Every hook, in the order of registration."""
+        return self.plan.hooks.hooks  # type: ignore[no-any-return]
+
+    # --- running ---
+
+    def conversation(
+        self, messages: Iterable[Message] = (), *, steering_mode: str = "one-at-a-time", follow_up_mode: str = "one-at-a-time"
+    ) -> Conversation:
+        """A talk with its own history and queues. The modes say how many queued messages one turn takes: one, or "all"."""
+        return Conversation(self.plan, messages, self._listeners, steering_mode, follow_up_mode)
+
+    async def run(
+        self, prompt: Prompt, *, check: bool = True, run_id: str | None = None, deps: Any = None, limits: Limits | None = None
+    ) -> RunResult:
+        """Answer one prompt, in a conversation of its own.
+
+        Raises a `RunError` with `.result` when the run ends in an error, unless `check=False`: then it is `result.error`.
+        """
+        return await self.conversation().run(prompt, check=check, run_id=run_id, deps=deps, limits=limits)
+
+    def run_sync(
+        self, prompt: Prompt, *, check: bool = True, run_id: str | None = None, deps: Any = None, limits: Limits | None = None
+    ) -> RunResult:
+        """`run` for code without an event loop. Closes the model's connections at the end."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            pass
+        else:
+            raise UsageError("run_sync() was called inside a running event loop: use `await agent.run(...)` there")
+
+        async def once() -> RunResult:
+            try:
+                return await self.run(prompt, check=check, run_id=run_id, deps=deps, limits=limits)
+            finally:
+                await self.aclose()
+
+        return asyncio.run(once())
+
+    def stream(
+        self, prompt: Prompt, *, run_id: str | None = None, deps: Any = None, limits: Limits | None = None, events: Iterable[str] = ()
+    ) -> AsyncIterator[Event]:
+        """`run` as an async iterator of events. Leaving the loop aborts the run; its error is raised at the end."""
+        return self.conversation().stream(prompt, run_id=run_id, deps=deps, limits=limits, events=events)
+
+    def as_tool(self, name: str, description: str, *, inherit: bool = True, events: bool = False) -> Tool:
+        """This agent as a tool with one argument, `prompt`.
+
+        The calling agent's hooks at 8 to 13 govern it too, before its own; `inherit=False` waives that. `events=True`
+        passes its events on to the caller's listeners, with `parent_call_id` set.
+        """
+        return delegate(self, name, description, inherit=inherit, events=events)
+
+    # --- closing ---
+
+    async def aclose(self) -> None:
+        """Close the model's connections. The agent can be used again afterwards."""
+        await self.plan.model.aclose()
+
+    async def __aenter__(self) -> Agent:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
+__all__ = ["Agent", "Plan"]

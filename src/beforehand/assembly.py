@@ -1,0 +1,173 @@
+"""The one place where parts are put together: models by name, tools and hooks from what a user hands in.
+
+Adapters are imported here, by name and on first use, so that the core loads none of them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .errors import BeforehandError, ConfigError, HookDefinitionError, ToolDefinitionError, UnknownModel
+from .hooks.hook import Hook, where_of
+from .hooks.registry import HookSet, collect
+from .limits import Limits
+from .messages import THINKING_LEVELS, Options, Price
+from .models.base import Model
+from .state import OnAsk, Plan
+from .tools import Tool, tool
+
+ADAPTERS: dict[str, tuple[str, str]] = {
+    "openai": ("beforehand.models.openai_chat", "OpenAIChat"),
+}
+"""Prefix of a model name: the adapter that speaks to it."""
+
+
+def load_model(model: Any, base_url: str | None = None, api_key: str | None = None) -> Model:
+    """A model as it is, or the one a name such as "openai:gpt-4o-mini" stands for. `UnknownModel` says what is wrong."""
+    if isinstance(model, Model):
+        if base_url is not None or api_key is not None:
+            raise ConfigError("base_url and api_key go with a model name; this model was made with its own")
+        return model
+    if not isinstance(model, str):
+        raise UnknownModel(f"model={model!r} must be a name such as \"openai:gpt-4o-mini\" or a Model")
+    prefix, colon, name = model.partition(":")
+    if prefix not in ADAPTERS or not colon or not name:
+        near = difflib.get_close_matches(prefix, ADAPTERS, 1)
+        hint = f"did you mean \"{near[0]}:{name or 'MODEL'}\"?" if near else f"write \"openai:{model}\" for an OpenAI-compatible endpoint"
+        raise UnknownModel(f"no adapter for model {model!r}: {hint}")
+    module, cls = ADAPTERS[prefix]
+    options = {k: v for k, v in (("base_url", base_url), ("api_key", api_key)) if v is not None}
+    made: Model = getattr(importlib.import_module(module), cls)(name, **options)
+    return made
+
+
+def make_plan(
+    *, model: Any, base_url: str | None, api_key: str | None, instructions: Any, tools: Iterable[Any], hooks: Iterable[Any],
+    settings: Mapping[str, Any],
+) -> Plan:  # fmt: skip
+    """Check everything, then make the plan. Raises a `ConfigError` that says what, where and what to do."""
+    system, dynamic = _instructions(instructions)
+    limits, options = settings["limits"], settings["options"]
+    if not isinstance(limits, Limits):
+        raise ConfigError(f"limits={limits!r} must be a Limits(...)")
+    if not isinstance(options, Options):
+        raise ConfigError(f"options={options!r} must be an Options(...)")
+    level = settings["thinking_level"]
+    if level is not None:
+        if level not in THINKING_LEVELS:
+            raise ConfigError(f"thinking_level={level!r} must be one of {', '.join(THINKING_LEVELS)}")
+        options = Options(**{f: getattr(options, f) for f in options.__struct_fields__} | {"thinking_level": level})
+    if settings["tool_mode"] not in ("parallel", "sequential"):
+        raise ConfigError(f"tool_mode={settings['tool_mode']!r} must be \"parallel\" or \"sequential\"")
+    on_ask: OnAsk | None = settings["on_ask"]
+    if on_ask is not None and not callable(on_ask):
+        raise ConfigError(f"on_ask={on_ask!r} must be a function that takes a PendingApproval")
+    prices: Mapping[str, Price] = settings["prices"] or {}
+    loaded = load_model(model, base_url, api_key)
+    cache: dict[str, Model] = {}
+
+    def resolve(name: str) -> Model:
+        if name not in cache:
+            prefix = name.partition(":")[0]
+            same = isinstance(model, str) and model.partition(":")[0] == prefix
+            cache[name] = load_model(name, base_url if same else None, api_key if same else None)
+        return cache[name]
+
+    return Plan(
+        model=loaded, system=system, dynamic=dynamic, tools=load_tools(tools), hooks=HookSet(load_hooks(hooks)), limits=limits,
+        options=options, tool_mode=settings["tool_mode"], prices=dict(prices), on_ask=on_ask, resolve_model=resolve, name=settings["name"],
+    )  # fmt: skip
+
+
+def _instructions(given: Any) -> tuple[str, tuple[Callable[[Any], Any], ...]]:
+    """Fixed text and, in order, the functions whose text is appended for each request."""
+    items: Sequence[Any] = given if isinstance(given, list | tuple) else (given,)
+    fixed = [item for item in items if isinstance(item, str) and item]
+    dynamic = []
+    for item in items:
+        if callable(item):
+            dynamic.append(item)
+        elif not isinstance(item, str):
+            raise ConfigError(f"instructions hold a {type(item).__name__}: expected a string, or a function of the run that returns one")
+    return "\n\n".join(fixed), tuple(dynamic)
+
+
+def load_tools(tools: Iterable[Any]) -> tuple[Tool, ...]:
+    """Tools as given; plain functions with type hints become tools. Two of one name are an error."""
+    loaded: dict[str, Tool] = {}
+    for item in tools:
+        made = item if isinstance(item, Tool) else tool(item) if callable(item) else None
+        if made is None:
+            raise ToolDefinitionError(f"tools=[... {item!r} ...] is not a tool: decorate a function with @tool")
+        made.check()
+        if made.name in loaded:
+            raise ToolDefinitionError(f"two tools are named {made.name!r}: {loaded[made.name].where} and {made.where}; give one another name=")
+        loaded[made.name] = made
+    return tuple(loaded.values())
+
+
+def load_hooks(items: Iterable[Any]) -> list[Hook]:
+    """Hooks as given; a path to a Python file stands for the hooks it defines."""
+    hooks: list[Any] = []
+    for item in items:
+        if isinstance(item, str | Path):
+            hooks += hooks_in_file(Path(item))
+        else:
+            hooks.append(item)
+    return collect(hooks)
+
+
+def hooks_in_file(path: Path) -> list[Hook]:
+    """The `Hook` values a Python file defines, in the order it names them."""
+    module = load_file(path, "hooks")
+    found = [value for value in vars(module).values() if isinstance(value, Hook)]
+    if not found:
+        raise HookDefinitionError(f"{path} defines no hooks: decorate functions with @hook.<seam>")
+    return list(dict.fromkeys(found))
+
+
+def tools_in_file(path: Path) -> list[Tool]:
+    """The `Tool` values a Python file defines."""
+    module = load_file(path, "tools")
+    found = [value for value in vars(module).values() if isinstance(value, Tool)]
+    if not found:
+        raise ToolDefinitionError(f"{path} defines no tools: decorate functions with @tool")
+    return list(dict.fromkeys(found))
+
+
+def load_file(path: Path, what: str) -> Any:
+    """Import a Python file. What goes wrong there is a `ConfigError` with file and line."""
+    if path.suffix != ".py":
+        raise ConfigError(f"{path} is not a Python file: {what} come from .py files")
+    if not path.is_file():
+        raise ConfigError(f"there is no file {path}: {what} were expected there")
+    name = f"beforehand_user_{path.stem}_{abs(hash(str(path.resolve()))):x}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # decorators look the module up to resolve type hints
+    try:
+        spec.loader.exec_module(module)
+    except BeforehandError:
+        raise
+    except SyntaxError as error:
+        raise ConfigError(f"{error.filename or path}:{error.lineno or 0}: {error.msg}: correct the file, then try again") from error
+    except Exception as error:
+        raise ConfigError(f"{_line_of(error, path)}: {type(error).__name__}: {error}: the {what} file could not be imported") from error
+    return module
+
+
+def _line_of(error: Exception, path: Path) -> str:
+    """Where in the user's file an exception came from."""
+    frames = [f for f in inspect.getinnerframes(error.__traceback__) if Path(f.filename) == path] if error.__traceback__ else []
+    return f"{path}:{frames[-1].lineno}" if frames else str(path)
+
+
+__all__ = ["ADAPTERS", "load_file", "load_hooks", "load_model", "load_tools", "make_plan", "where_of"]

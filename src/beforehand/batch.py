@@ -1,0 +1,288 @@
+"""The calls of one reply: in parallel or in sequence, each with exactly one result, stored in the order they were asked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from .decisions import HumanAnswer
+from .errors import Aborted, HookFailed
+from .events import MessageEnd, MessageStart
+from .hooks.dispatch import dispatch
+from .hooks.hook import Hook
+from .messages import AssistantMessage, ToolCall, ToolMessage
+from .respond import ON_MESSAGE, same_role
+from .seams import IncomingMessage
+from .state import RunState
+from .toolcall import Batch, Call, Suspend, announce, apply_answer, conclude, execute, finish, prepare
+from .tools import ToolResult
+
+TRUNCATED = (
+    "Tool {name} was not run: the reply was cut at its length limit, so the arguments may be incomplete. "
+    "Ask again, with shorter arguments or fewer calls at once."
+)
+
+
+class Results(msgspec.Struct):
+    """What became of a batch. `suspended` holds it while it waits for a person; `failure` must end the run."""
+
+    messages: list[ToolMessage]
+    terminate: bool = False
+    suspended: Suspension | None = None
+    failure: HookFailed | None = None
+
+
+class Suspension(msgspec.Struct):
+    """A batch that waits: its calls, of which those with outcome "pending" need an answer."""
+
+    message: AssistantMessage
+    batch: Any
+    calls: list[Any]
+
+    def waiting(self) -> dict[str, Any]:
+        """Each waiting call by the ids it can be answered under."""
+        return {pending.call_id: call for call in self.calls if call.outcome == "pending" for pending in call.pending()}
+
+
+async def run_calls(run: RunState, message: AssistantMessage, parts: Sequence[ToolCall]) -> Results:
+    """Run the calls of a reply and store their results."""
+    batch = Batch(message, run.context.view(), tuple([part.name for part in parts]))
+    calls = [Call(part) for part in parts]
+    if message.stop_reason == "length":
+        return await _all_truncated(run, calls)
+    if _in_sequence(run, calls):
+        return await _sequential(run, batch, calls)
+    await _preflight(run, batch, calls)
+    await _run_bodies(run, [call for call in calls if call.outcome is None])
+    return await _store_all(run, Suspension(message, batch, calls))
+
+
+async def resume_calls(run: RunState, waiting: Suspension, answers: Mapping[str, HumanAnswer]) -> Results:
+    """Go on with a batch that waited, now that a person has answered. A call without an answer is refused."""
+    to_run = []
+    for call in waiting.calls:
+        if call.outcome != "pending":
+            continue
+        if call.suspended is not None:
+            call.outcome = None
+            _continue_inside(call, {p.call_id: answers.get(p.call_id) for p in call.suspended.pending})
+        else:
+            try:
+                await apply_answer(run, call, waiting.batch, answers.get(call.id))
+            except Aborted:
+                call.settle("aborted", "Operation aborted")
+        if call.outcome is None:
+            to_run.append(call)
+        elif call.outcome != "pending":
+            await _settled(run, call)
+    if _in_sequence(run, to_run):
+        for call in to_run:
+            await _run_bodies(run, [call])
+    else:
+        await _run_bodies(run, to_run)
+    return await _store_all(run, waiting)
+
+
+def _continue_inside(call: Call, answers: dict[str, Any]) -> None:
+    """A sub-agent waits inside this call: its body becomes "go on with that run"."""
+    suspend = call.suspended
+    assert suspend is not None and call.tool is not None
+    call.suspended = None
+    call.resume_with = lambda: suspend.resume(answers)
+
+
+def _in_sequence(run: RunState, calls: list[Call]) -> bool:
+    if run.plan.tool_mode == "sequential":
+        return True
+    return any((tool := run.tools.get(call.name)) is not None and tool.mode == "sequential" for call in calls)
+
+
+# --- before the bodies ---------------------------------------------------------------------------
+
+
+async def _preflight(run: RunState, batch: Batch, calls: list[Call]) -> None:
+    """Announce, validate and gate one call after another; those that will not run are concluded at once."""
+    for call in calls:
+        await announce(run, call)
+        await _decide(run, batch, call)
+        if call.outcome is not None:
+            await _settled(run, call)
+    if batch.steered_by is not None or run.signal.aborted:
+        for call in calls:
+            if call.outcome is None:
+                _cancel(run, batch, call)
+                await _settled(run, call)
+
+
+async def _decide(run: RunState, batch: Batch, call: Call) -> None:
+    if run.signal.aborted or batch.steered_by is not None:
+        _cancel(run, batch, call)
+        return
+    try:
+        await prepare(run, call, batch)
+    except Aborted:
+        call.settle("aborted", "Operation aborted")
+
+
+def _cancel(run: RunState, batch: Batch, call: Call) -> None:
+    if run.signal.aborted:
+        call.settle("aborted", "Operation aborted")
+    else:
+        call.settle("cancelled", f"Cancelled: the person steered the turn away at the call of {batch.steered_by}.")
+
+
+async def _settled(run: RunState, call: Call) -> None:
+    await finish(run, call)
+    await conclude(run, call)
+
+
+async def _all_truncated(run: RunState, calls: list[Call]) -> Results:
+    results = Results([])
+    for call in calls:
+        await announce(run, call)
+        call.settle("truncated", TRUNCATED.format(name=call.name))
+        await conclude(run, call)
+        await _store(run, call, results)
+    return results
+
+
+async def _sequential(run: RunState, batch: Batch, calls: list[Call]) -> Results:
+    """Each call to its end before the next begins. A call that waits for a person does not hold up the others."""
+    results = Results([])
+    for call in calls:
+        await announce(run, call)
+        await _decide(run, batch, call)
+        if call.outcome is None:
+            await _run_bodies(run, [call])
+        else:
+            await _settled(run, call)
+        if any(c.outcome == "pending" for c in calls):
+            continue
+        await _store(run, call, results)
+    if any(c.outcome == "pending" for c in calls):
+        assert batch.message is not None
+        stored = {m.tool_call_id for m in results.messages}
+        return Results(results.messages, suspended=Suspension(batch.message, batch, [c for c in calls if c.id not in stored]))
+    results.terminate = bool(calls) and all(call.result.terminate for call in calls)
+    return results
+
+
+# --- the bodies ----------------------------------------------------------------------------------
+
+
+async def _run_bodies(run: RunState, calls: list[Call]) -> None:
+    """Run the bodies, all at once.
+
+    A single call that nobody watches runs in the run's own task. Otherwise each gets a task, and this one stays free to
+    deliver events in order and to notice an abort.
+    """
+    if not calls:
+        return
+    if len(calls) == 1 and not run.events:
+        await _body(run, calls[0])
+        return
+    loop = asyncio.get_running_loop()
+    tasks = {loop.create_task(_body(run, call)): call for call in calls}
+    run.tasks, run.batching, run.abandon = set(tasks), True, False
+    for task in tasks:
+        task.add_done_callback(run.wake_up)
+    try:
+        while True:
+            await run.deliver()
+            if run.abandon or all(task.done() for task in tasks):
+                break
+            run.wake = loop.create_future()
+            if not run.outbox and not all(task.done() for task in tasks):
+                await run.wake
+    finally:
+        run.batching, run.wake, run.tasks = False, None, set()
+        for task in tasks:
+            task.cancel()
+    await _collect(run, tasks)
+    await run.deliver()
+
+
+async def _collect(run: RunState, tasks: dict[asyncio.Task[None], Call]) -> None:
+    """Take what the tasks raised; a body that ignores its cancellation is left behind, its call is aborted."""
+    raised: BaseException | None = None
+    for task, call in tasks.items():
+        if not task.done() or call.outcome is None:
+            call.settle("aborted", "Operation aborted. What the tool did by then is not known.")
+            await conclude(run, call)
+        if task.done() and not task.cancelled() and task.exception() is not None:
+            raised = raised or task.exception()
+    if run.signal.aborted:
+        run.cancelling = False
+    if raised is not None:
+        raise raised
+
+
+async def _body(run: RunState, call: Call) -> None:
+    await execute(run, call)
+    if not call.concluded:  # otherwise it was given up after an abort, and this is a late result
+        await _settled(run, call)
+
+
+# --- the results ---------------------------------------------------------------------------------
+
+
+async def _store_all(run: RunState, batch: Suspension) -> Results:
+    calls: list[Call] = batch.calls
+    if any(call.outcome == "pending" for call in calls):
+        return Results([], suspended=batch)
+    results = Results([], terminate=all(call.result.terminate for call in calls))
+    for call in calls:
+        await _store(run, call, results)
+    return results
+
+
+async def _store(run: RunState, call: Call, results: Results) -> None:
+    """Put a result into the history. Whatever a hook at 10 does, the call gets exactly one."""
+    if call.failure is not None:
+        results.failure = results.failure or call.failure
+    result = call.result
+    message = ToolMessage(call.id, call.name, result.content, result.is_error, result.details, result.usage)
+    if result.usage is not None:
+        run.add_usage(result.usage, "")
+    if hooks := run.plan.hooks.at("on_message"):
+        message = await _judge(run, call, message, hooks, results)
+    if run.events.takers["message_start"]:
+        await run.emit(MessageStart(message=message, origin="tool", **run.event_fields()))
+    run.store(message)
+    results.messages.append(message)
+    if run.events.takers["message_end"]:
+        await run.emit(MessageEnd(message=message, origin="tool", **run.event_fields()))
+
+
+async def _judge(run: RunState, call: Call, message: ToolMessage, hooks: tuple[Hook, ...], results: Results) -> ToolMessage:
+    context = IncomingMessage(run.info, message, "tool", 0, run.history.view())
+    try:
+        ruling = await dispatch(run, ON_MESSAGE, hooks, context, adopt=same_role(message))
+    except HookFailed as error:
+        results.failure = results.failure or error
+        return ToolMessage(call.id, call.name, f"The result is withheld: {error}", is_error=True)
+    except Aborted:
+        return ToolMessage(call.id, call.name, "The result is withheld: the run was aborted before it could be checked.", is_error=True)
+    if ruling.verdict is not None:
+        run.interrupt = run.interrupt or ruling.verdict
+        reason = getattr(ruling.verdict, "reason", None)
+        return ToolMessage(call.id, call.name, f"The result is withheld: {reason or 'a hook interrupted it'}", is_error=True)
+    new: ToolMessage = ruling.context.message
+    if (new.tool_call_id, new.tool_name) != (call.id, call.name):
+        new = msgspec.structs.replace(new, tool_call_id=call.id, tool_name=call.name)
+    return new
+
+
+async def abandon(run: RunState, waiting: Suspension) -> None:
+    """Nobody will answer any more: every waiting call is refused, and the batch gets its results."""
+    for call in waiting.calls:
+        if call.outcome == "pending":
+            call.settle("blocked", "Nobody approved this call: it was not run.")
+            await conclude(run, call)
+    await _store_all(run, waiting)
+
+
+__all__ = ["Results", "Suspend", "Suspension", "ToolResult", "abandon", "resume_calls", "run_calls"]

@@ -1,0 +1,296 @@
+"""The stateful shell: the history and the queues of one talk with an agent, and the run under way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from .batch import Suspension, abandon
+from .compaction import Compacted, compact
+from .decisions import HumanAnswer, PendingApproval
+from .emitter import Emitter, Listener
+from .errors import ConfigError, ConversationBusy, NothingToContinue, UnknownAnswer
+from .events import Event
+from .eventstream import EventStream
+from .frozen import FrozenDict
+from .limits import Limits
+from .loop import run_loop
+from .messages import (
+    MESSAGE_TYPES, AssistantMessage, CustomMessage, History, HistoryView, Image, Message, SystemMessage, Text, ToolMessage, UserMessage,
+    is_sendable,
+)  # fmt: skip
+from .results import RunResult, result_of
+from .state import Plan, Queues, RunState
+
+Prompt: TypeAlias = str | Message | Sequence[Message | Text | Image]
+
+CANCELLED = "No result: the run was cancelled while this call was under way. Whether it ran is not known."
+_MODES = ("one-at-a-time", "all")
+
+
+class Conversation:
+    """One talk: `run` it, steer it while it runs, continue it. Made by `agent.conversation()`.
+
+    Runs follow one another; a second one at the same time is a `ConversationBusy` error. The plan (tools, hooks, model)
+    is captured when a run starts.
+    """
+
+    def __init__(
+        self, plan: Plan, messages: Iterable[Message] = (), listeners: Emitter | None = None,
+        steering_mode: str = "one-at-a-time", follow_up_mode: str = "one-at-a-time",
+    ) -> None:  # fmt: skip
+        for name, mode in (("steering_mode", steering_mode), ("follow_up_mode", follow_up_mode)):
+            if mode not in _MODES:
+                raise ConfigError(f'{name}={mode!r} must be "one-at-a-time" or "all"')
+        self.plan = plan
+        self._history = History(_checked(messages))
+        self._queues = Queues(steering_mode, follow_up_mode)
+        self._events = Emitter(parent=listeners)
+        self._running: RunState | None = None
+        self._suspended: RunState | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.result: RunResult | None = None
+
+    # --- running ---
+
+    async def run(
+        self, prompt: Prompt, *, check: bool = True, run_id: str | None = None, deps: Any = None, limits: Limits | None = None
+    ) -> RunResult:
+        """Say something and let the agent work until it stops. `check=False` returns errors as `result.error`."""
+        return await self._start(as_messages(prompt), check, self._new_run(run_id, deps, limits))
+
+    async def continue_run(self, *, check: bool = True, deps: Any = None, limits: Limits | None = None) -> RunResult:
+        """Go on without a new prompt: answer what is open, or take what is queued. `NothingToContinue` if there is nothing."""
+        prompts, poll = self._what_continues()
+        run = self._new_run(None, deps, limits)
+        run.poll_first = poll
+        return await self._start(prompts, check, run)
+
+    async def resume(self, answers: Mapping[str, HumanAnswer], *, check: bool = True) -> RunResult:
+        """Go on with a suspended run. A waiting call without an answer is refused; an unknown call id is an error."""
+        return await self._execute(*self._resumable(answers), check=check)
+
+    def stream(
+        self, prompt: Prompt, *, run_id: str | None = None, deps: Any = None, limits: Limits | None = None, events: Iterable[str] = ()
+    ) -> AsyncIterator[Event]:
+        """`run` as an async iterator of events. Leaving the loop aborts the run; its error is raised at the end.
+
+        `events` names opt-in events to be included. The result is in `result` afterwards.
+        """
+        run = self._new_run(run_id, deps, limits)
+        return self._stream(run, lambda: self._start(as_messages(prompt), True, run), events)
+
+    def stream_resume(self, answers: Mapping[str, HumanAnswer], *, events: Iterable[str] = ()) -> AsyncIterator[Event]:
+        """`resume` as an async iterator of events."""
+        run, prompts, waiting, given = self._resumable(answers)
+        return self._stream(run, lambda: self._execute(run, prompts, waiting, given, check=True), events)
+
+    # --- while it runs ---
+
+    def steer(self, message: str | Message) -> None:
+        """Put a message before the run's next request; the calls under way are finished first."""
+        self._queues.steering.append(_queued(message, "steer"))
+
+    def follow_up(self, message: str | Message) -> None:
+        """Put a message after everything the run would do by itself."""
+        self._queues.follow_up.append(_queued(message, "follow_up"))
+
+    def abort(self, reason: str | None = None) -> None:
+        """Stop the run under way. Nothing more leaves; history stays valid; queued messages stay queued. No-op when idle."""
+        if self._running is not None:
+            self._running.abort(reason)
+
+    async def wait_for_idle(self) -> None:
+        """Return once no run is under way."""
+        await self._idle.wait()
+
+    # --- looking ---
+
+    @property
+    def messages(self) -> HistoryView:
+        return self._history.view()
+
+    @property
+    def is_running(self) -> bool:
+        return self._running is not None
+
+    @property
+    def pending(self) -> tuple[PendingApproval, ...]:
+        """The calls that wait for a person, if the last run is suspended."""
+        return self._suspended.pending if self._suspended is not None else ()
+
+    @property
+    def queued(self) -> tuple[Message, ...]:
+        """What waits in the queues, steering first."""
+        return (*self._queues.steering, *self._queues.follow_up)
+
+    def clear_queues(self) -> None:
+        self._queues.steering.clear()
+        self._queues.follow_up.clear()
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Hear every event of this conversation (opt-in ones by name, with `on`). Returns a function that ends it."""
+        return self._events.subscribe(listener)
+
+    def on(self, name: str, listener: Listener) -> Callable[[], None]:
+        """Hear events of one type. An unknown name is a `ConfigError`. Returns a function that ends it."""
+        return self._events.on(name, listener)
+
+    async def compact(self, *, keep: int = 8, deps: Any = None) -> Compacted:
+        """Replace all but about the last `keep` messages by a summary. On any failure the history stays as it is."""
+        run = self._new_run(None, deps, None)
+        self._begin(run)
+        try:
+            done = await compact(run, keep)
+            if done.messages is not None:
+                self._history = History(done.messages)
+            return done
+        finally:
+            self._end(run)
+
+    # --- inside ---
+
+    def _new_run(self, run_id: str | None, deps: Any, limits: Limits | None) -> RunState:
+        run = RunState(self.plan, self._history, self._events, self._queues)
+        if run_id is not None:
+            run.run_id = run_id
+        if limits is not None:
+            run.use_limits(limits)
+        run.deps = deps
+        return run
+
+    def _what_continues(self) -> tuple[list[Message], bool]:
+        """The prompts to go on with, and whether steering is polled beside them."""
+        if self._running is not None:
+            raise _busy()
+        last = next((m for m in reversed(self._history.view()) if is_sendable(m) or isinstance(m, CustomMessage)), None)
+        if last is None or isinstance(last, SystemMessage):
+            raise NothingToContinue("there are no messages to continue from: use run(prompt)")
+        if not isinstance(last, AssistantMessage):
+            return [], True
+        batch = self._queues.next_steering() or self._queues.next_follow_up()
+        if not batch:
+            raise NothingToContinue("the last message is the assistant's and nothing is queued: use run(prompt), steer() or follow_up()")
+        return batch, False
+
+    def _resumable(self, answers: Mapping[str, HumanAnswer]) -> tuple[RunState, list[Message], Suspension, FrozenDict]:
+        if self._running is not None:
+            raise _busy()
+        run = self._suspended
+        if run is None:
+            raise NothingToContinue("no run of this conversation is waiting for answers")
+        waiting: Suspension = run.suspension
+        unknown = [call_id for call_id in answers if call_id not in waiting.waiting()]
+        if unknown:
+            raise UnknownAnswer(f"no call {unknown[0]!r} is waiting; waiting are {', '.join(waiting.waiting())}")
+        self._suspended = None
+        run.prepare_to_resume()
+        return run, [], waiting, FrozenDict(answers)
+
+    async def _start(self, prompts: Sequence[Message], check: bool, run: RunState) -> RunResult:
+        if self._running is not None:
+            raise _busy()
+        if self._suspended is not None:
+            await self._give_up_waiting()
+            run.first_message = len(self._history)
+        return await self._execute(run, prompts, None, None, check=check)
+
+    async def _give_up_waiting(self) -> None:
+        """A new prompt while calls wait: nobody will approve them now, so each gets its refusal first."""
+        old, self._suspended = self._suspended, None
+        assert old is not None
+        waiting = old.suspension
+        old.prepare_to_resume()
+        await abandon(old, waiting)
+
+    def _begin(self, run: RunState) -> None:
+        if self._running is not None:
+            raise _busy()
+        run.task = asyncio.current_task()
+        self._running = run
+        self._idle.clear()
+
+    def _end(self, run: RunState) -> None:
+        run.finished()
+        self._running = None
+        self._idle.set()
+
+    async def _execute(
+        self, run: RunState, prompts: Sequence[Message], waiting: Suspension | None, answers: Mapping[str, HumanAnswer] | None, *, check: bool
+    ) -> RunResult:
+        self._begin(run)
+        try:
+            await run_loop(run, prompts, waiting, answers)
+        except BaseException:
+            # Somebody cancels us from outside, or we are broken: leave a history that can be continued.
+            for call in list(run.history.open_calls.values()):
+                run.store(ToolMessage(call.id, call.name, CANCELLED, is_error=True))
+            raise
+        finally:
+            self._end(run)
+        if run.stop_reason == "suspended":
+            self._suspended = run
+        self.result = result_of(run)
+        if run.error is not None:
+            run.error.result = self.result
+            if check:
+                raise run.error
+        return self.result
+
+    async def _stream(self, run: RunState, start: Callable[[], Coroutine[Any, Any, RunResult]], events: Iterable[str]) -> AsyncIterator[Event]:
+        if self._running is not None:
+            raise _busy()
+
+        def on_step(task: asyncio.Task[Any] | None) -> None:
+            if run.task is not None:
+                run.task = task
+
+        stream = EventStream(on_step)
+        ends = [self._events.subscribe(stream.hand_over), *[self._events.on(name, stream.hand_over) for name in events]]
+        stream.start(start())
+        try:
+            while (event := await stream.next()) is not None:
+                yield event
+        finally:
+            if not stream.ended:
+                run.abort("the reader of the stream left")
+                await stream.finish()
+            for end in ends:
+                end()
+
+
+def _busy() -> ConversationBusy:
+    return ConversationBusy(
+        "this conversation is already processing a prompt: use steer() or follow_up() to queue messages, or wait_for_idle() first"
+    )
+
+
+def as_messages(prompt: Any) -> list[Message]:
+    """A prompt as messages: a string, a message, parts of one user message, or a list of messages."""
+    if isinstance(prompt, str):
+        return [UserMessage(prompt)]
+    if isinstance(prompt, MESSAGE_TYPES):
+        return [prompt]
+    if isinstance(prompt, list | tuple | HistoryView):
+        if prompt and all(isinstance(part, Text | Image) for part in prompt):
+            return [UserMessage(tuple(prompt))]
+        return _checked(prompt)
+    raise ConfigError(f"a prompt is a string, a message, or a list of them, not {type(prompt).__name__}")
+
+
+def _checked(messages: Iterable[Any]) -> list[Message]:
+    checked = list(messages)
+    for i, message in enumerate(checked):
+        if not isinstance(message, MESSAGE_TYPES):
+            raise ConfigError(f"messages[{i}] is a {type(message).__name__}: expected a message such as UserMessage(...)")
+    return checked
+
+
+def _queued(message: str | Message, origin: Any) -> Message:
+    if isinstance(message, str):
+        return UserMessage(message, origin=origin)
+    if not isinstance(message, MESSAGE_TYPES):
+        raise ConfigError(f"cannot queue a {type(message).__name__}: expected a string or a message")
+    return type(message)(**{f: getattr(message, f) for f in message.__struct_fields__} | {"origin": origin})

@@ -1,0 +1,78 @@
+"""Delivers events to listeners: in order, one at a time, and never with a consequence for the run."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, TypeAlias
+
+from .errors import ConfigError
+from .events import EVENT_TYPES, OPT_IN, Event
+
+logger = logging.getLogger("beforehand")
+
+Listener: TypeAlias = Callable[[Any], Awaitable[Any] | Any]
+
+
+class Emitter:
+    """Who listens to what. `takers[type]` is empty when nobody does, so that the event need not be built."""
+
+    __slots__ = ("_all", "_named", "takers")
+
+    def __init__(self, listeners: Iterable[Listener] = (), parent: Emitter | None = None) -> None:
+        self._all: list[Listener] = [*(parent._all if parent else ()), *listeners]
+        self._named: dict[str, list[Listener]] = {name: list(fns) for name, fns in parent._named.items()} if parent else {}
+        self.takers: dict[str, tuple[Listener, ...]] = {}
+        self._rebuild()
+
+    def _rebuild(self) -> None:
+        everything = tuple(self._all)
+        for name in EVENT_TYPES:
+            heard = () if name in OPT_IN else everything
+            self.takers[name] = (*heard, *self._named.get(name, ()))
+        for name in self._named:
+            if name not in EVENT_TYPES:
+                self.takers[name] = (*everything, *self._named[name])
+
+    def __bool__(self) -> bool:
+        return bool(self._all or self._named)
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Hear every event but the opt-in ones. Returns a function that ends it."""
+        return self._add(self._all, listener)
+
+    def on(self, name: str, listener: Listener) -> Callable[[], None]:
+        """Hear the events of one type. An unknown type is a `ConfigError`. Returns a function that ends it."""
+        if name not in EVENT_TYPES and not name.startswith("custom."):
+            near = difflib.get_close_matches(name, EVENT_TYPES, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"the events are {', '.join(EVENT_TYPES)} and custom.*"
+            raise ConfigError(f"there is no event {name!r}: {hint}")
+        return self._add(self._named.setdefault(name, []), listener)
+
+    def _add(self, where: list[Listener], listener: Listener) -> Callable[[], None]:
+        if not callable(listener):
+            raise ConfigError(f"a listener must be callable, not {type(listener).__name__}")
+        where.append(listener)
+        self._rebuild()
+        done = False
+
+        def unsubscribe() -> None:
+            nonlocal done
+            if not done:
+                done = True
+                where.remove(listener)
+                self._rebuild()
+
+        return unsubscribe
+
+    async def emit(self, event: Event) -> None:
+        """Call every taker of this event, in order of subscription. What they raise is logged."""
+        takers = self.takers.get(event.type)
+        for listener in tuple(self._all) if takers is None else takers:
+            try:
+                returned = listener(event)
+                if returned is not None and hasattr(returned, "__await__"):
+                    await returned
+            except Exception:
+                logger.exception("a listener failed on %s; the run goes on", event.type)

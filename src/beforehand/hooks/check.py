@@ -1,0 +1,188 @@
+"""Is this something the seam may be told? Everything a hook returns passes here before it counts."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from ..decisions import Answer, Ask, Block, Decision, Effect, Hold, Interrupt, Queue, Replace, Steer, Verdict
+from ..frozen import freeze
+from ..messages import MESSAGE_TYPES, THINKING_LEVELS, HistoryView, Image, Request, Text, Usage
+from ..seams import Context, SeamSpec
+
+
+class Refused(Exception):
+    """What a hook returned is not one of the things its seam takes. The text completes "hook X ...". """
+
+
+def split(spec: SeamSpec, returned: Any) -> tuple[Verdict | None, tuple[Effect, ...]]:
+    """The verdict and the effects in what a hook returned. Raises `Refused`."""
+    if isinstance(returned, Decision):
+        decisions: Sequence[Any] = (returned,)
+    elif isinstance(returned, list | tuple):
+        decisions = returned
+    else:
+        raise _undeclared(spec, returned)
+    verdict: Verdict | None = None
+    effects: list[Effect] = []
+    for decision in decisions:
+        kind = type(decision)
+        if kind in spec.effects:
+            effects.append(_check_effect(decision))
+        elif kind in spec.verdicts:
+            if verdict is not None:
+                raise Refused(f"returned two verdicts, {type(verdict).__name__} and {kind.__name__}: a hook gives at most one")
+            verdict = _check_verdict(spec, decision)
+        else:
+            raise _undeclared(spec, decision)
+    return verdict, tuple(effects)
+
+
+def _undeclared(spec: SeamSpec, returned: Any) -> Refused:
+    given = f"the {type(returned).__name__} {returned!r}" if not isinstance(returned, Decision) else f"{returned!r}"
+    if len(given) > 120:
+        given = given[:117] + "..."
+    forms = spec.forms()
+    may = f"may return None, {', '.join(forms)}" if forms else "may return nothing but None"
+    return Refused(f"returned {given}, but a hook at {spec.name} {may}")
+
+
+def _check_effect(effect: Effect) -> Effect:
+    if type(effect) is Queue and not isinstance(effect.message, (str, *MESSAGE_TYPES)):
+        raise Refused(f"returned Queue with a {type(effect.message).__name__}: expected a string or a message")
+    return effect
+
+
+def _check_verdict(spec: SeamSpec, verdict: Any) -> Verdict:
+    kind = type(verdict)
+    if kind is Replace:
+        return _check_replace(spec, verdict)
+    for field, expected in _PLAIN.get(kind, {}).items():
+        value = getattr(verdict, field)
+        if not isinstance(value, expected):
+            names = " or ".join("None" if t is types.NoneType else t.__name__ for t in expected)
+            raise Refused(f"returned {kind.__name__} with {field}={value!r}: expected {names}")
+    if kind is Hold and (isinstance(verdict.n, bool) or verdict.n < 0):
+        raise Refused(f"returned Hold({verdict.n!r}): expected a number of characters, at least 0")
+    if kind is Interrupt and verdict.keep not in ("nothing", "aborted"):
+        raise Refused(f'returned Interrupt with keep={verdict.keep!r}: expected "nothing" or "aborted"')
+    if kind is Ask and not isinstance(verdict.options, tuple):
+        return msgspec.structs.replace(verdict, options=tuple(verdict.options))
+    if kind is Answer:
+        return Answer(freeze(verdict.value))
+    return verdict  # type: ignore[no-any-return]
+
+
+_PLAIN: dict[type, dict[str, tuple[type, ...]]] = {
+    Block: {"reason": (str, types.NoneType), "terminate": (bool,)},
+    Ask: {"prompt": (str,), "options": (tuple, list)},
+    Steer: {"feedback": (str,)},
+    Hold: {"n": (int,)},
+    Interrupt: {"reason": (str, types.NoneType), "resend": (bool,)},
+}
+
+
+def _check_replace(spec: SeamSpec, verdict: Replace) -> Replace:
+    allowed = spec.verdicts[Replace]
+    given = verdict.fields()
+    for name in given:
+        if name not in allowed:
+            raise Refused(f"returned Replace({name}=...), but a hook at {spec.name} may replace only {', '.join(allowed)}")
+    if not given or given.keys() == {"once"} or given.keys() == {"hold"}:
+        raise Refused(f"returned a Replace without a value: a hook at {spec.name} may replace {', '.join(allowed)}")
+    return Replace(**{name: _CHECKS[name](value) for name, value in given.items()})
+
+
+# --- the fields of Replace: each check returns the value to use, frozen, or raises Refused ---
+
+
+def _expect(name: str, what: str, *kinds: type) -> Callable[[Any], Any]:
+    def check(value: Any) -> Any:
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            raise Refused(f"returned Replace({name}={_short(value)}): expected {what}")
+        return value
+
+    return check
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _messages(name: str) -> Callable[[Any], Any]:
+    def check(value: Any) -> Any:
+        if isinstance(value, HistoryView):
+            return value
+        if not isinstance(value, list | tuple):
+            raise Refused(f"returned Replace({name}={_short(value)}): expected a list of messages")
+        for i, message in enumerate(value):
+            if not isinstance(message, MESSAGE_TYPES):
+                raise Refused(f"returned Replace({name}=...) whose item {i} is {_short(message)}: expected a message such as UserMessage(...)")
+        return tuple(value)
+
+    return check
+
+
+def _content(value: Any) -> Any:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list | tuple) and all(isinstance(p, Text | Image) for p in value):
+        return tuple(value)
+    raise Refused(f"returned Replace(content={_short(value)}): expected a string or a list of Text and Image parts")
+
+
+def _args(value: Any) -> Any:
+    if not isinstance(value, Mapping) or not all(isinstance(k, str) for k in value):
+        raise Refused(f"returned Replace(args={_short(value)}): expected an object of argument names and values")
+    return freeze(value)
+
+
+def _thinking(value: Any) -> Any:
+    if value not in THINKING_LEVELS:
+        raise Refused(f"returned Replace(thinking_level={_short(value)}): expected one of {', '.join(THINKING_LEVELS)}")
+    return value
+
+
+def _terminate(value: Any) -> Any:
+    if not isinstance(value, bool | None):
+        raise Refused(f"returned Replace(terminate={_short(value)}): expected True, False or None")
+    return bool(value)
+
+
+def _key(value: Any) -> Any:
+    # The value is never shown: it may be most of a real key.
+    if value is not None and not isinstance(value, str):
+        raise Refused(f"returned Replace(key=...) with a {type(value).__name__}: expected a string or None")
+    return value
+
+
+def _hold(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise Refused(f"returned Replace(hold={_short(value)}): expected a number of characters, at least 0")
+    return value
+
+
+_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "messages": _messages("messages"),
+    "add_messages": _messages("add_messages"),
+    "context": _expect("context", "a Context", Context),
+    "model": lambda value: value,  # the run resolves it, and says what it cannot load
+    "thinking_level": _thinking,
+    "once": _expect("once", "True or False", bool),
+    "request": _expect("request", "a Request", Request),
+    "key": _key,
+    "text": _expect("text", "a string", str),
+    "hold": _hold,
+    "message": _expect("message", "a message", *MESSAGE_TYPES),
+    "args": _args,
+    "content": _content,
+    "details": freeze,
+    "structured_content": freeze,
+    "is_error": _expect("is_error", "True or False", bool),
+    "usage": _expect("usage", "a Usage or None", Usage, types.NoneType),
+    "terminate": _terminate,
+}

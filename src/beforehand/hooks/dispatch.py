@@ -1,0 +1,238 @@
+"""The one dispatcher: asks the hooks of a seam, in order, and says what they decided.
+
+It never learns whether a hook is a Python function, a rule or a lambda. What it guarantees at every seam: hooks are
+asked in order; replacements chain, field by field; of refusals the strongest counts and none can be lifted; anything
+else than a declared decision, an exception or a late answer counts as a failure and is treated as the hook's
+`on_error` says; and every decision and failure leaves a record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from types import CoroutineType
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ..decisions import Block, Effect, Queue, Replace, Verdict
+from ..errors import Aborted, HookFailed, Stop
+from ..events import DecisionMade, DecisionRecord
+from ..messages import AssistantMessage, Text
+from ..seams import SeamSpec, Seen, digest_of
+from ..state import RunState
+from .check import Refused, split
+from .hook import Hook
+
+logger = logging.getLogger("beforehand")
+
+Adopt = Callable[[dict[str, Any]], dict[str, Any]]
+"""Turns the fields of a `Replace` into those to use, or raises `ValueError` saying why they cannot be used."""
+
+
+class Ruling(NamedTuple):
+    """What the hooks of a seam decided: the context with every replacement made, the fields replaced, the refusal."""
+
+    context: Any
+    changes: dict[str, Any]
+    verdict: Verdict | None
+    by: Hook | None = None
+
+
+async def dispatch(run: RunState, spec: SeamSpec, hooks: Sequence[Hook], context: Any, adopt: Adopt | None = None) -> Ruling:
+    """Ask `hooks` about `context`. Raises `HookFailed` where a failure must end the run, `Aborted` on an abort."""
+    changes: dict[str, Any] = {}
+    strongest: Verdict | None = None
+    by: Hook | None = None
+    outer_scope = run.scope
+    began = perf_counter()
+    for hook in hooks:
+        verdict: Verdict | None = None
+        try:
+            returned = hook.fn(context) if hook.timeout is None else call_in_time(hook, context)
+            if returned is not None and (type(returned) is CoroutineType or hasattr(returned, "__await__")):
+                run.enter_guarded()
+                returned = await returned
+                run.leave_guarded(outer_scope)
+            if returned is not None:
+                verdict = await _settle(run, spec, hook, context, returned, changes, adopt, perf_counter() - began)
+        except (Exception, asyncio.CancelledError, Stop) as error:
+            run.leave_guarded(outer_scope)
+            verdict = await _failed(run, spec, hook, context, error, perf_counter() - began)
+        ended = perf_counter()
+        if ended - began > run.slow_hook:
+            _warn_slow(hook, ended - began)
+        began = ended
+        if verdict is not None:
+            if type(verdict) is Replace:
+                context = _replaced(context, verdict, changes)
+            elif strongest is None or _rank(spec, verdict) < _rank(spec, strongest):
+                strongest, by = verdict, hook
+                if type(verdict) in spec.stops:
+                    break
+    return Ruling(context, changes, strongest, by)
+
+
+def _rank(spec: SeamSpec, verdict: Verdict) -> int:
+    """0 is strongest. A `Block` that stands for a failed hook counts at every seam."""
+    return 0 if type(verdict) is Block else spec.ranks.index(type(verdict))
+
+
+async def _settle(
+    run: RunState, spec: SeamSpec, hook: Hook, context: Any, returned: Any, changes: dict[str, Any], adopt: Adopt | None, took: float
+) -> Verdict | None:
+    """Check what a hook returned, make its effects happen, record it. Raises what makes it a failure."""
+    verdict, effects = split(spec, returned)
+    if type(verdict) is Replace:
+        if hook.final:
+            raise Refused("returned Replace, but final=True hooks judge the final value and may not replace it")
+        if adopt is not None:
+            verdict = Replace(**adopt(verdict.fields()))
+    for effect in effects:
+        apply_effect(run, effect)
+    await record(run, spec, hook, context, verdict, effects, took)
+    return verdict
+
+
+def apply_effect(run: RunState, effect: Effect) -> None:
+    if type(effect) is Queue:
+        message = effect.message
+        if isinstance(message, str):
+            message = AssistantMessage((Text(message),), origin="hook")
+        elif message.origin != "hook":
+            message = msgspec.structs.replace(message, origin="hook")
+        run.hook_queue.append(message)
+    else:
+        run.resend = True
+
+
+def _replaced(context: Any, verdict: Replace, changes: dict[str, Any]) -> Any:
+    given = verdict.fields()
+    if "add_messages" in given:  # the one field that gathers: nobody's message is lost to a later hook
+        given["add_messages"] = (*changes.get("add_messages", ()), *given["add_messages"])
+    changes.update(given)
+    known = {name: value for name, value in given.items() if name in context.__struct_fields__}
+    return msgspec.structs.replace(context, **known) if known else context
+
+
+# --- failure -------------------------------------------------------------------------------------
+
+
+async def _failed(run: RunState, spec: SeamSpec, hook: Hook, context: Any, error: BaseException, took: float) -> Verdict | None:
+    """What a failing hook amounts to: nothing (`on_error="open"`), a refusal, or the end of the run."""
+    if run.was_aborted_by(error):
+        raise Aborted("aborted while a hook was being asked") from None
+    if isinstance(error, asyncio.CancelledError) and run.cancelled_from_outside():
+        raise error
+    why = explain(error)
+    if hook.on_error == "open":
+        logger.warning("hook %r at %s (%s) %s; it fails open, so the run goes on", hook.name, spec.name, hook.where, why)
+        await record(run, spec, hook, context, "failed_open", (), took, why)
+        return None
+    await record(run, spec, hook, context, "failed", (), took, why)
+    if hook.on_error == "closed" and spec.guards != "run":
+        return Block(f"hook {hook.name!r} failed, so this was not let pass: it {why}")
+    raise HookFailed(hook.name, spec.name, hook.where, why) from (error if isinstance(error, Exception) else None)
+
+
+async def fail(run: RunState, spec: SeamSpec, hook: Hook, context: Any, why: str) -> None:
+    """Treat a hook as failed for what it did after it had answered. Raises, unless the hook fails open."""
+    await _failed(run, spec, hook, context, Refused(why), 0.0)
+
+
+def explain(error: BaseException) -> str:
+    """What went wrong with a hook, as the end of a sentence that begins with its name."""
+    if isinstance(error, Refused):
+        return str(error)
+    text = str(error)
+    return f"raised {type(error).__name__}: {text}" if text else f"raised {type(error).__name__}"
+
+
+async def call_in_time(hook: Hook, context: Seen) -> Any:
+    """Call a hook with a time limit: async ones in a task, sync ones in a thread. A late answer is discarded."""
+    assert hook.timeout is not None
+    if hook.is_async:
+        work: asyncio.Future[Any] = asyncio.ensure_future(hook.fn(context))
+    else:
+        work = in_thread(hook.fn, context)
+    try:
+        done, _ = await asyncio.wait({work}, timeout=hook.timeout)
+        if not done:
+            raise Refused(f"gave no answer within {hook.timeout:g} s")
+        return work.result()
+    finally:
+        work.cancel()
+
+
+def in_thread(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> asyncio.Future[Any]:
+    """Run a sync function in a daemon thread of its own.
+
+    Not in the event loop's pool: one hook or tool that never returns would hold a place there for ever, and would keep
+    the process from ending.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def deliver(result: Any, error: BaseException | None) -> None:
+        if not future.done():
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+
+    def work() -> None:
+        result, error = None, None
+        try:
+            result = context.run(fn, *args, **kwargs)
+        except StopIteration as stop:  # cannot be put into a future
+            error = RuntimeError(f"raised StopIteration: {stop}")
+        except BaseException as raised:
+            error = raised
+        try:
+            loop.call_soon_threadsafe(deliver, result, error)
+        except RuntimeError:  # the loop is gone, and with it whoever asked
+            logger.debug("an answer of %r came after its event loop was closed", fn)
+
+    threading.Thread(target=work, name=f"beforehand:{getattr(fn, '__name__', 'call')}", daemon=True).start()
+    return future
+
+
+_slow_hooks: set[tuple[str, str]] = set()
+
+
+def _warn_slow(hook: Hook, took: float) -> None:
+    if (hook.name, hook.where) not in _slow_hooks:
+        _slow_hooks.add((hook.name, hook.where))
+        logger.warning("hook %r at %s (%s) took %.0f ms; hooks run on every call, keep them quick", hook.name, hook.seam, hook.where, took * 1e3)
+
+
+# --- records -------------------------------------------------------------------------------------
+
+
+async def record(
+    run: RunState, spec: SeamSpec, hook: Hook, context: Any, verdict: Verdict | str | None, effects: tuple[Effect, ...], took: float,
+    why: str | None = None,
+) -> None:  # fmt: skip
+    """Write down one decision or failure, and tell whoever listens."""
+    if isinstance(verdict, str):
+        name, reason = verdict, why
+    else:
+        name = type(verdict).__name__ if verdict is not None else "+".join([type(e).__name__ for e in effects])
+        reason = getattr(verdict, "reason", None) or getattr(verdict, "feedback", None) or getattr(verdict, "prompt", None)
+    info = context.run
+    entry = DecisionRecord(
+        hook=hook.name, where=hook.where, seam=spec.name, verdict=name, reason=reason, duration=took,
+        digest=None if spec.value is None else digest_of(spec.value(context)), reversible=run.irreversible, run_id=run.run_id,
+        loop=run.loop, turn=run.turn, call_id=getattr(context, "call_id", None), parent_call_id=info.parent_call_id,
+        effects=tuple([type(e).__name__ for e in effects]), on_error=hook.on_error,
+    )  # fmt: skip
+    run.decisions.append(entry)
+    if run.events.takers["decision"]:
+        await run.emit(DecisionMade(record=entry, **run.event_fields(info.parent_call_id)))
+
+

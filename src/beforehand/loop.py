@@ -1,0 +1,346 @@
+"""The turn loop, as functions over a `RunState`.
+
+A run is turns until nothing asks for another. What one turn does, in order, is `_turn`; what ends it is `_close_turn`;
+whether another follows is `_next_cause`. `docs/seams.md` draws the same picture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from .batch import Results, Suspension, resume_calls, run_calls
+from .decisions import Answer, Block, Continue, End
+from .errors import Aborted, BeforehandError, HookFailed, RunError
+from .events import AgentEnd, AgentStart, MessageEnd, MessageStart, StopReason, TurnEnd, TurnStart
+from .hooks.dispatch import dispatch
+from .messages import AssistantMessage, Message, ToolMessage
+from .request import adopt_update, answer_message, apply_update, authorize, prepare_request, replay, send
+from .respond import ON_MESSAGE, Reply, receive_reply, same_role
+from .seams import BY_NAME, Cause, FinishedTurn, IncomingMessage, NextTurn, RunStart
+from .seams import TurnStart as BeforeTurn
+from .state import RunState
+
+BEFORE_RUN, BEFORE_TURN, FINISH, AFTER, NEXT = (
+    BY_NAME[n] for n in ("before_run", "before_turn", "finish_turn", "after_turn", "prepare_next_turn")
+)
+
+
+class Turn(msgspec.Struct):
+    """What one turn has come to so far."""
+
+    message: AssistantMessage | None = None
+    results: tuple[ToolMessage, ...] = ()
+    tools_go_on: bool = False
+    resend: bool = False
+    go_on: bool = False
+    stop: StopReason | None = None
+    closed: bool = False
+
+
+async def run_loop(run: RunState, prompts: Sequence[Message], waiting: Suspension | None = None, answers: object = None) -> None:
+    """Do one run, with these prompts or from a batch that waited. What became of it is in `run` afterwards."""
+    try:
+        if prompts and (asked := run.plan.hooks.at("before_run")):
+            ruling = await dispatch(run, BEFORE_RUN, asked, RunStart(run.info, tuple(prompts), run.history.view()))
+            if ruling.verdict is not None:
+                run.stop_reason, run.reason = "blocked", ruling.verdict.reason  # type: ignore[attr-defined]
+                return
+            prompts = ruling.context.messages
+    except RunError as error:
+        run.stop_reason, run.error = "error", error
+        return
+    except Aborted:
+        run.stop_reason = "aborted"
+        return
+    if run.events.takers["agent_start"]:
+        await run.emit(AgentStart(**run.event_fields()))
+    await _turns(run, list(prompts), waiting, answers)
+    if run.stop_reason != "suspended":
+        _flush_hook_queue(run)
+    if run.events.takers["agent_end"]:
+        messages = run.history.view()[run.first_message :]
+        await run.emit(AgentEnd(messages=messages, stop_reason=run.stop_reason or "completed", **run.event_fields()))
+
+
+async def _turns(run: RunState, incoming: list[Message], waiting: Suspension | None, answers: object) -> None:
+    """Turns until one says stop. Failures between and before requests end here, with a record in the history."""
+    cause: Cause | None = None
+    turn = Turn()
+    try:
+        while True:
+            if waiting is not None:
+                turn = Turn(waiting.message)
+                await _take_results(run, turn, await resume_calls(run, waiting, answers))  # type: ignore[arg-type]
+                waiting = None
+            else:
+                if cause is not None:
+                    incoming = await _prepare_next(run, turn, cause)
+                turn = Turn()
+                if not await _begin_turn(run, incoming, first=cause is None):
+                    return
+                await _turn(run, turn)
+            if run.stop_reason == "suspended":
+                return
+            await _close_turn(run, turn)
+            if turn.stop is None and run.signal.aborted:
+                turn.stop = "aborted"
+            if turn.stop is not None:
+                run.stop_reason = turn.stop
+                return
+            cause = _next_cause(run, turn)
+            if cause is None:
+                run.stop_reason = _natural_end(turn)
+                return
+            if run.limits.max_turns is not None and run.turn >= run.limits.max_turns:
+                run.stop_reason, run.reason = "max_turns", f"{run.turn} turns were made"
+                return
+            turn.resend = False
+    except Aborted:  # between turns, or before a request
+        run.stop_reason = "aborted"
+        if not turn.closed:
+            await _end_failed_turn(run, turn, ask=True)
+    except BeforehandError as error:
+        failure = error if isinstance(error, RunError) else _wrapped(error)
+        run.stop_reason, run.error = "error", failure
+        record = await _store_failure(run, str(failure))
+        if not (isinstance(failure, HookFailed) and failure.seam == AFTER.name):
+            await _end_failed_turn(run, Turn(record), ask=False)
+
+
+def _wrapped(error: BeforehandError) -> RunError:
+    failure = RunError(str(error))
+    failure.__cause__ = error
+    return failure
+
+
+def _natural_end(turn: Turn) -> StopReason:
+    if turn.message is not None and turn.message.stop_reason == "length" and not turn.results:
+        return "length"
+    return "completed"
+
+
+def _next_cause(run: RunState, turn: Turn) -> Cause | None:
+    """Why another turn follows, if one does. Queued messages satisfy a wish to go on."""
+    if turn.tools_go_on:
+        return "tools"
+    if run.queues.steering:
+        return "steering"
+    if run.queues.follow_up:
+        return "follow_up"
+    return "continue" if turn.go_on or turn.resend else None
+
+
+async def _prepare_next(run: RunState, turn: Turn, cause: Cause) -> list[Message]:
+    """Seam 16, and the messages the next turn begins with: a hook's first, then queued ones."""
+    incoming: list[Message] = []
+    if asked := run.plan.hooks.at("prepare_next_turn"):
+        context = NextTurn(
+            run.info, run.turn, turn.message, turn.results, run.context_value(), run.history.view()[run.first_message :],
+            cause=cause, model=run.model, thinking_level=run.thinking_level,
+        )  # fmt: skip
+        ruling = await dispatch(run, NEXT, asked, context, adopt=adopt_update(run))
+        _check_abort(run)
+        apply_update(run, ruling.changes)
+        incoming += ruling.changes.get("add_messages", ())
+    incoming += run.hook_queue
+    run.hook_queue = []
+    return incoming + (run.queues.next_steering() or (run.queues.next_follow_up() if cause == "follow_up" else []))
+
+
+async def _begin_turn(run: RunState, incoming: list[Message], first: bool) -> bool:
+    """Seam 2, `turn_start`, and the incoming messages. False if a hook ended the run instead."""
+    if asked := run.plan.hooks.at("before_turn"):
+        context = BeforeTurn(run.info, run.turn + 1, run.history.view(), tuple(incoming))
+        ruling = await dispatch(run, BEFORE_TURN, asked, context)
+        if ruling.verdict is not None:
+            run.stop_reason, run.reason = "ended", ruling.verdict.reason  # type: ignore[attr-defined]
+            return False
+        _check_abort(run)
+    run.turn += 1
+    run.interrupt = None
+    if run.events.takers["turn_start"]:
+        await run.emit(TurnStart(number=run.turn, **run.event_fields()))
+    for message in incoming:
+        await _take_in(run, message)
+    for message in run.queues.next_steering() if first and run.poll_first else []:
+        await _take_in(run, message)
+    queued, run.hook_queue = run.hook_queue, []
+    for message in queued:  # what a hook queued about the messages just taken in
+        await _take_in(run, message)
+    return True
+
+
+async def _take_in(run: RunState, message: Message) -> None:
+    """Seam 10 for a message that comes in, then the history. An interrupt keeps it out and ends the turn."""
+    if run.interrupt is not None:
+        return
+    origin = message.origin
+    queued = message
+    if asked := run.plan.hooks.at("on_message"):
+        context = IncomingMessage(run.info, message, origin, 0, run.history.view())
+        ruling = await dispatch(run, ON_MESSAGE, asked, context, adopt=same_role(message))
+        if ruling.verdict is not None:
+            run.interrupt = ruling.verdict
+            run.queues.stored(queued)
+            return
+        message = ruling.context.message
+    if run.events.takers["message_start"]:
+        await run.emit(MessageStart(message=message, origin=origin, **run.event_fields()))
+    run.store(message)
+    run.queues.stored(queued)
+    if run.events.takers["message_end"]:
+        await run.emit(MessageEnd(message=message, origin=origin, **run.event_fields()))
+
+
+# --- one turn ------------------------------------------------------------------------------------
+
+
+async def _turn(run: RunState, turn: Turn) -> None:
+    """From the request to the tool results. A reply that failed or was cut sets `turn.stop`."""
+    if run.interrupt is not None:
+        _interrupted(run, turn, run.interrupt)
+        return
+    _check_abort(run)
+    outgoing = await prepare_request(run)
+    ruling = await authorize(run, outgoing, "turn")
+    if ruling is None:
+        reply = await receive_reply(run, send(run, outgoing), whole=not outgoing.model.streams)
+    elif isinstance(ruling.verdict, Answer):
+        message = answer_message(ruling.verdict.value)
+        reply = await receive_reply(run, replay(message), whole=True, origin="hook")
+    else:
+        assert isinstance(ruling.verdict, Block)
+        reason = ruling.verdict.reason or "the request was blocked"
+        turn.message = await _store_failure(run, f"blocked by {ruling.by.name if ruling.by else 'a hook'}: {reason}")
+        turn.stop, run.reason = "blocked", reason
+        return
+    await _take_reply(run, turn, reply)
+
+
+async def _take_reply(run: RunState, turn: Turn, reply: Reply) -> None:
+    turn.message = reply.message
+    if reply.error is not None:
+        turn.stop, run.error = "error", reply.error
+    elif reply.aborted:
+        turn.stop = "aborted"
+    elif reply.interrupt is not None:
+        _interrupted(run, turn, reply.interrupt)
+    elif reply.message is not None and (calls := reply.message.tool_calls):
+        await _take_results(run, turn, await run_calls(run, reply.message, calls))
+    if turn.stop is None and run.signal.aborted:
+        turn.stop = "aborted"
+
+
+async def _take_results(run: RunState, turn: Turn, results: Results) -> None:
+    turn.results = tuple(results.messages)
+    if results.failure is not None:
+        raise results.failure
+    if results.suspended is not None:
+        run.suspension = results.suspended
+        run.pending = tuple([p for call in results.suspended.calls if call.outcome == "pending" for p in call.pending()])
+        run.stop_reason = "suspended"
+        return
+    turn.tools_go_on = not results.terminate
+    if run.signal.aborted:
+        turn.stop = "aborted"
+    elif run.interrupt is not None:
+        _interrupted(run, turn, run.interrupt)
+
+
+def _interrupted(run: RunState, turn: Turn, interrupt: object) -> None:
+    """An interrupt ends the run, unless someone wants the model to be asked again."""
+    run.reason = getattr(interrupt, "reason", None)
+    turn.tools_go_on = False
+    if getattr(interrupt, "resend", False) or run.resend:
+        run.resend = True
+    else:
+        turn.stop = "interrupted"
+
+
+async def _close_turn(run: RunState, turn: Turn) -> None:
+    """Seam 14, `turn_end`, seam 15."""
+    failed = turn.stop in ("error", "aborted", "blocked", "interrupted")
+    if asked := run.plan.hooks.at("finish_turn"):
+        ruling = await dispatch(run, FINISH, asked, _finished(run, turn))
+        if isinstance(ruling.verdict, End) and not failed:
+            turn.stop, run.reason = "ended", ruling.verdict.reason
+        elif isinstance(ruling.verdict, Continue) and not failed:
+            turn.go_on = True
+    if run.resend and not failed and turn.stop is None:
+        _count_resend(run, turn)
+    run.resend = False
+    if run.signal.aborted and turn.stop is None:
+        turn.stop = "aborted"
+    turn.closed = True
+    await _turn_end(run, turn)
+
+
+def _count_resend(run: RunState, turn: Turn) -> None:
+    run.resends += 1
+    if run.limits.max_resends is not None and run.resends > run.limits.max_resends:
+        turn.stop, run.reason = "resend_limit", f"{run.limits.max_resends} resends were made"
+    else:
+        turn.resend = True
+
+
+async def _turn_end(run: RunState, turn: Turn) -> None:
+    if run.events.takers["turn_end"]:
+        await run.emit(TurnEnd(message=turn.message, tool_results=turn.results, **run.event_fields()))
+    if asked := run.plan.hooks.at("after_turn"):
+        await dispatch(run, AFTER, asked, _finished(run, turn))
+
+
+def _finished(run: RunState, turn: Turn) -> FinishedTurn:
+    new = run.history.view()[run.first_message :]
+    return FinishedTurn(run.info, run.turn, turn.message, turn.results, run.context_value(), new)
+
+
+# --- how runs end badly --------------------------------------------------------------------------
+
+
+def _check_abort(run: RunState) -> None:
+    if run.signal.aborted:
+        raise Aborted(run.signal.reason or "aborted")
+
+
+async def _store_failure(run: RunState, why: str) -> AssistantMessage:
+    """Put a failure or a blocked request on record. It has no content, so it is never sent."""
+    run.messages_made += 1
+    message = AssistantMessage(
+        (), "error", model=run.model.name, provider=run.model.provider, id=f"{run.run_id[:12]}-{run.messages_made}",
+        thinking_level=run.thinking_level, error=why, origin="hook",
+    )  # fmt: skip
+    if run.events.takers["message_start"]:
+        await run.emit(MessageStart(message=message, origin="hook", **run.event_fields()))
+    run.store(message)
+    if run.events.takers["message_end"]:
+        await run.emit(MessageEnd(message=message, origin="hook", **run.event_fields()))
+    return message
+
+
+async def _end_failed_turn(run: RunState, turn: Turn, ask: bool) -> None:
+    """The rest of a turn that was cut short: 14 (after an abort), `turn_end`, 15. Hooks that fail here change nothing more."""
+    for step in (_ask_finish if ask else None, _turn_end):
+        if step is None:
+            continue
+        try:
+            await step(run, turn)
+        except (HookFailed, Aborted) as error:
+            if isinstance(error, HookFailed) and run.error is None:
+                run.stop_reason, run.error = "error", error
+
+
+async def _ask_finish(run: RunState, turn: Turn) -> None:
+    if asked := run.plan.hooks.at("finish_turn"):
+        await dispatch(run, FINISH, asked, _finished(run, turn))
+
+
+def _flush_hook_queue(run: RunState) -> None:
+    """What hooks queued and no request took is appended now, so that it is not lost."""
+    for message in run.hook_queue:
+        run.store(message)
+    run.hook_queue = []
+
+

@@ -1,0 +1,297 @@
+"""From the conversation to a request that may leave: repair, seams 3 to 8, and the size check between them.
+
+`prepare_request` runs the shape seams, `authorize` the gate that every outgoing request passes, whatever its kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import msgspec
+
+from .decisions import Answer, Block
+from .errors import Aborted, ConfigError, RequestBlocked, RequestTooLarge
+from .hooks.check import Refused
+from .hooks.dispatch import Ruling, dispatch
+from .messages import (
+    AssistantMessage, History, HistoryView, Image, Message, Options, Request, Text, Thinking, ThinkingLevel, ToolCall, ToolMessage,
+    estimate_tokens, is_sendable,
+)  # fmt: skip
+from .models.base import CallInfo, Finish, ImageDelta, Model, ModelEvent, TextDelta, ThinkingDelta, ToolCallDelta
+from .seams import BY_NAME, KeyRequest, MessagesView, OutgoingRequest, ProviderCall, RequestKind, RequestPlan
+from .state import RunState, Scope
+from .validity import invalid_request
+
+PREPARE, TRANSFORM, CONVERT, PROVIDER, KEY, AUTHORIZE = (
+    BY_NAME[n]
+    for n in ("prepare_request", "transform_context", "convert_to_llm", "before_provider_call", "get_api_key", "authorize_request")
+)
+
+UNKNOWN_OUTCOME = "No result was recorded for this call: whether it ran is not known."
+
+
+class Outgoing(msgspec.Struct):
+    """A request on its way: what is asked, of which model, with which key."""
+
+    request: Request
+    model: Model
+    info: CallInfo
+
+
+async def prepare_request(run: RunState) -> Outgoing:
+    """Seams 3 to 7. Raises `HookFailed`, `RequestTooLarge` or `Aborted`; nothing has left then."""
+    repair(run)
+    hooks = run.plan.hooks
+    system = await _system_text(run)
+    model, level, context = run.model, run.thinking_level, run.context
+    tools, specs, messages = run.tools, run.tool_specs, context.view()
+    if asked := hooks.at("prepare_request"):
+        plan = RequestPlan(run.info, msgspec.structs.replace(run.context_value(), system=system), model, level)
+        ruling = await dispatch(run, PREPARE, asked, plan, adopt=adopt_update(run))
+        once = ruling.changes.get("once", False)
+        if not once:
+            apply_update(run, ruling.changes)
+        plan = ruling.context
+        model, level, messages, system = plan.model, plan.thinking_level, plan.context.messages, plan.context.system
+        tools, specs = (run.tools, run.tool_specs) if not once else _tools_of(plan.context.tools)
+    messages = await _convert(run, messages, model)
+    request = Request(system, messages, specs, _options(run, level))
+    if asked := hooks.at("before_provider_call"):
+        ruling = await dispatch(run, PROVIDER, asked, ProviderCall(run.info, request, model, tuple(tools)), adopt=_valid_request)
+        request = ruling.context.request
+    _check_size(run, request, model)
+    key = await _key(run, model)
+    _stop_if_aborted(run)
+    return Outgoing(request, model, CallInfo(key, _observer(run)) if key or _watched(run) else _NO_INFO)
+
+
+_NO_INFO = CallInfo()
+
+
+def _stop_if_aborted(run: RunState) -> None:
+    if run.signal.aborted:
+        raise Aborted(run.signal.reason or "aborted")
+
+
+def _tools_of(tools: Sequence[Any]) -> tuple[dict[str, Any], tuple[Any, ...]]:
+    return {tool.name: tool for tool in tools}, tuple(tool.spec for tool in tools)
+
+
+async def _system_text(run: RunState) -> str:
+    if not run.plan.dynamic:
+        return run.system
+    texts = [run.system] if run.system else []
+    for instruction in run.plan.dynamic:
+        text = instruction(run.info)
+        if hasattr(text, "__await__"):
+            run.enter_guarded()
+            try:
+                text = await text  # type: ignore[misc]
+            finally:
+                run.leave_guarded()
+        if text is not None and not isinstance(text, str):
+            raise ConfigError(f"the dynamic instructions {getattr(instruction, '__name__', instruction)!r} returned a {type(text).__name__}: expected a string")
+        if text:
+            texts.append(text)
+    return "\n\n".join(texts)
+
+
+def _options(run: RunState, level: ThinkingLevel) -> Options:
+    options = run.options
+    return options if options.thinking_level == level else msgspec.structs.replace(options, thinking_level=level)
+
+
+async def _convert(run: RunState, messages: Sequence[Message], model: Model) -> Sequence[Message]:
+    hooks = run.plan.hooks
+    if asked := hooks.at("transform_context"):
+        ruling = await dispatch(run, TRANSFORM, asked, MessagesView(run.info, messages, model))
+        messages = ruling.context.messages
+    if asked := hooks.at("convert_to_llm"):
+        ruling = await dispatch(run, CONVERT, asked, MessagesView(run.info, messages, model))
+        if ruling.changes:
+            return ruling.context.messages  # type: ignore[no-any-return]
+    if isinstance(messages, HistoryView) and messages.all_sendable:
+        return messages
+    return tuple([m for m in messages if is_sendable(m)])
+
+
+def _valid_request(fields: dict[str, Any]) -> dict[str, Any]:
+    why = invalid_request(fields["request"])
+    if why is not None:
+        raise Refused(f"returned a request that cannot be sent: {why}")
+    return fields
+
+
+def _check_size(run: RunState, request: Request, model: Model) -> None:
+    window = run.limits.context_tokens if run.limits.context_tokens is not None else model.context_tokens
+    if window is None:
+        return
+    size = estimate_tokens(request.messages) + len(request.system) // 4 + (request.options.max_tokens or 0)
+    if size > window:
+        raise RequestTooLarge(
+            f"the request is about {size} tokens (answer included), but {model.name} takes {window}: "
+            "compact the conversation, shorten it at transform_context, or raise Limits.context_tokens"
+        )
+
+
+async def _key(run: RunState, model: Model) -> str | None:
+    asked = run.plan.hooks.at("get_api_key")
+    if not asked:
+        return None
+    ruling = await dispatch(run, KEY, asked, KeyRequest(run.info, model.provider, model.endpoint))
+    return ruling.changes.get("key")
+
+
+def _watched(run: RunState) -> bool:
+    takers = run.events.takers
+    return bool(takers["request_sent"] or takers["response_received"] or takers["provider_event"])
+
+
+def _observer(run: RunState) -> Any:
+    if not _watched(run):
+        return None
+    return run.wire_event
+
+
+# --- sticky updates (3 and 16) -------------------------------------------------------------------
+
+
+def adopt_update(run: RunState) -> Any:
+    """For seams 3 and 16: a model given by name is loaded, and what cannot be loaded is the hook's failure."""
+
+    def adopt(fields: dict[str, Any]) -> dict[str, Any]:
+        model = fields.get("model")
+        if isinstance(model, str):
+            try:
+                fields["model"] = run.plan.resolve_model(model)
+            except ConfigError as error:
+                raise Refused(f"returned Replace(model={model!r}): {error}") from None
+        elif "model" in fields and not isinstance(model, Model):
+            raise Refused(f"returned Replace(model=...) with a {type(model).__name__}: expected a model or a name such as \"openai:NAME\"")
+        return fields
+
+    return adopt
+
+
+def apply_update(run: RunState, changes: dict[str, Any]) -> None:
+    if "context" in changes:
+        run.use_context(changes["context"])
+    if "model" in changes:
+        run.model = changes["model"]
+    if "thinking_level" in changes:
+        run.thinking_level = changes["thinking_level"]
+
+
+# --- the gate ------------------------------------------------------------------------------------
+
+
+async def authorize(run: RunState, outgoing: Outgoing, kind: RequestKind, hooks: Sequence[Any] | None = None) -> Ruling | None:
+    """Seam 8, for every request that would leave. `None`: it may go. Otherwise the ruling says Block or Answer."""
+    asked = run.plan.hooks.at("authorize_request") if hooks is None else hooks
+    if not asked:
+        return None
+    model = outgoing.model
+    context = OutgoingRequest(run.info, outgoing.request, model.endpoint, model, kind)
+    ruling = await dispatch(run, AUTHORIZE, asked, context)
+    _stop_if_aborted(run)
+    return ruling if isinstance(ruling.verdict, Block | Answer) else None
+
+
+def send(run: RunState, outgoing: Outgoing) -> AsyncIterator[ModelEvent]:
+    """Let the request leave. Only for requests that `authorize` let pass."""
+    run.requests_sent += 1
+    return outgoing.model.stream(outgoing.request, outgoing.info)
+
+
+async def ask_directly(run: RunState, request: Request, kind: RequestKind, asking: Any = None) -> str:
+    """A request beside the conversation (a summary, a lambda's own question): passes seams 7 and 8 and nothing else.
+
+    `asking` is the hook on whose behalf it is made: it is not asked about its own request.
+    """
+    key = await _key(run, run.model)
+    outgoing = Outgoing(request, run.model, CallInfo(key, _observer(run)))
+    hooks = [h for h in run.plan.hooks.at("authorize_request") if h is not asking]
+    ruling = await authorize(run, outgoing, kind, hooks)
+    if ruling is not None:
+        if isinstance(ruling.verdict, Answer):
+            return answer_message(ruling.verdict.value).text
+        raise RequestBlocked(f"the {kind} request was blocked: {getattr(ruling.verdict, 'reason', None) or 'no reason given'}")
+    texts: list[str] = []
+    run.enter_guarded()
+    try:
+        async for event in send(run, outgoing):
+            if type(event) is TextDelta:
+                texts.append(event.text)
+            elif type(event) is Finish:
+                run.add_usage(event.usage, run.model.name)
+    finally:
+        run.leave_guarded(Scope.NONE)
+    return "".join(texts)
+
+
+def answer_message(value: Any) -> AssistantMessage:
+    """What `Answer` at seam 8 gives, as a reply of origin "hook". Raises `Refused`."""
+    if isinstance(value, str):
+        return AssistantMessage((Text(value),), origin="hook")
+    if isinstance(value, AssistantMessage):
+        return msgspec.structs.replace(value, origin="hook")
+    raise Refused(f"returned Answer with a {type(value).__name__}: expected a string or an AssistantMessage")
+
+
+async def replay(message: AssistantMessage) -> AsyncIterator[ModelEvent]:
+    """A finished message as the deltas a model would have sent."""
+    for index, part in enumerate(message.content):
+        if isinstance(part, Text):
+            yield TextDelta(part.text)
+        elif isinstance(part, Thinking):
+            yield ThinkingDelta(part.text, part.signature)
+        elif isinstance(part, ToolCall):
+            yield ToolCallDelta(index, part.id or None, part.name, part.arguments)
+        elif isinstance(part, Image):
+            yield ImageDelta(part)
+    yield Finish("tool_calls" if message.tool_calls else message.stop_reason)
+
+
+# --- repair --------------------------------------------------------------------------------------
+
+
+def repair(run: RunState) -> None:
+    """Give every call without a result one that says so. Costs nothing when there is none."""
+    if not run.context.open_calls:
+        return
+    mended: list[Message] = []
+    missing: dict[str, ToolCall] = {}
+    for message in run.context.view():
+        if not isinstance(message, ToolMessage) and missing:
+            mended += [_unknown(call) for call in missing.values()]
+            missing = {}
+        if isinstance(message, AssistantMessage):
+            missing = {call.id: call for call in message.tool_calls}
+        elif isinstance(message, ToolMessage):
+            if missing.pop(message.tool_call_id, None) is None and message.tool_call_id not in {m.tool_call_id for m in mended if isinstance(m, ToolMessage)}:
+                continue  # a result that answers no call would be refused by every endpoint
+        mended.append(message)
+    mended += [_unknown(call) for call in missing.values()]
+    count = len(run.context.open_calls)
+    for call in run.context.open_calls.values():
+        run.note("Repaired", f"call {call.id} ({call.name}) had no result; the model is told that its outcome is not known", call.id)
+    if run.context is run.history and not _only_tail_missing(run.history, count):
+        run.context = History(mended)
+        return
+    for call in list(run.context.open_calls.values()):
+        run.store(_unknown(call))
+
+
+def _only_tail_missing(history: History, count: int) -> bool:
+    """Whether the open calls all belong to the last reply, so that their results can simply be appended."""
+    for message in reversed(history.view()):
+        if isinstance(message, AssistantMessage):
+            return sum(call.id in history.open_calls for call in message.tool_calls) == count
+        if not isinstance(message, ToolMessage):
+            return False
+    return False
+
+
+def _unknown(call: ToolCall) -> ToolMessage:
+    return ToolMessage(call.id, call.name, UNKNOWN_OUTCOME, is_error=True)

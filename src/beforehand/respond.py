@@ -1,0 +1,378 @@
+"""From the model's deltas to a stored message: seams 9 and 10, and what became of a reply that was cut.
+
+The reader, the stored message, `result.text` and the next request hold the same text, because all of them get what the
+guard lets pass and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+
+from .decisions import Interrupt
+from .errors import Aborted, InvalidResponse, ModelError, NetworkError, RunError, Stop
+from .events import ChunkKind, MessageEnd, MessageRetracted, MessageStart, MessageUpdate
+from .hooks.check import Refused
+from .hooks.dispatch import dispatch, fail
+from .hooks.hook import Hook
+from .messages import NO_USAGE, AssistantMessage, Image, Message, MessageStop, Part, Text, Thinking, ToolCall, Usage
+from .models.base import Finish, ImageDelta, ModelEvent, TextDelta, ThinkingDelta, ToolCallDelta
+from .seams import BY_NAME, Chunk, IncomingMessage
+from .state import RunState, Scope
+from .stream.guard import Guard, Interrupted
+
+ON_CHUNK = BY_NAME["on_chunk"]
+ON_MESSAGE = BY_NAME["on_message"]
+
+
+class _OpenCall:
+    """A tool call while its arguments arrive. `shown` is what the guard has let pass of them."""
+
+    __slots__ = ("id", "name", "raw", "shown")
+
+    def __init__(self, call_id: str) -> None:
+        self.id = call_id
+        self.name = ""
+        self.raw: list[str] = []
+        self.shown: list[str] = []
+
+
+class Draft:
+    """A reply while it arrives: its parts in order, and how it ended."""
+
+    __slots__ = ("by_index", "calls", "id", "parts", "released", "signature", "started", "stop_reason", "usage", "withheld")
+
+    def __init__(self, message_id: str) -> None:
+        self.id = message_id
+        self.parts: list[tuple[str, Any]] = []
+        self.calls: list[_OpenCall] = []
+        self.by_index: dict[int, _OpenCall] = {}
+        self.signature: str | None = None
+        self.stop_reason: MessageStop | None = None
+        self.usage: Usage = NO_USAGE
+        self.started = False
+        self.released = 0
+        self.withheld: list[tuple[ChunkKind, str]] | None = None
+
+    def add(self, kind: str, text: str) -> None:
+        if self.parts and self.parts[-1][0] == kind:
+            self.parts[-1][1].append(text)
+        else:
+            self.parts.append((kind, [text]))
+
+    def content(self, with_calls: bool) -> tuple[Part, ...]:
+        content: list[Part] = []
+        for kind, value in self.parts:
+            if kind == "text":
+                content.append(Text(value[0] if len(value) == 1 else "".join(value)))
+            elif kind == "thinking":
+                content.append(Thinking("".join(value), self.signature))
+            elif kind == "image":
+                content.append(value)
+            elif with_calls:
+                content.append(ToolCall(value.id, value.name, "".join(value.shown) or "{}"))
+        return tuple(content)
+
+    def message(self, run: RunState, stop_reason: MessageStop, error: str | None = None) -> AssistantMessage:
+        complete = stop_reason not in ("error", "aborted")
+        return AssistantMessage(
+            self.content(complete), stop_reason, self.usage, run.model.name, run.model.provider, self.id, run.thinking_level, error
+        )
+
+
+class Reply:
+    """What came of a request. `message` is what the history holds (`None`: nothing), `error` why it failed."""
+
+    __slots__ = ("aborted", "error", "interrupt", "message")
+
+    def __init__(self, message: AssistantMessage | None) -> None:
+        self.message = message
+        self.interrupt: Interrupt | None = None
+        self.error: RunError | None = None
+        self.aborted = False
+
+
+async def receive_reply(run: RunState, events: AsyncIterator[ModelEvent], whole: bool, origin: str = "model") -> Reply:
+    """Take in one reply and store it. Never raises for what the model, a hook or an abort did: the reply says so."""
+    run.messages_made += 1
+    draft = Draft(f"{run.run_id[:12]}-{run.messages_made}")
+    message_hooks = run.plan.hooks.at("on_message")
+    if any(hook.hold for hook in message_hooks):
+        draft.withheld = []
+    chunk_hooks = run.plan.hooks.at("on_chunk")
+    guard = _guard(run, chunk_hooks, draft) if chunk_hooks else None
+    interrupt: Interrupt | None = None
+    try:
+        try:
+            await _receive(run, draft, guard, events, whole)
+        finally:
+            run.scope = Scope.NONE
+        message = draft.message(run, draft.stop_reason or "stop")
+        if origin != "model":
+            message = msgspec.structs.replace(message, origin=origin)
+        if message_hooks:
+            message = await _judge(run, draft, message, message_hooks)
+        return await _keep(run, draft, message)
+    except Interrupted as stop:
+        interrupt = stop.verdict
+    except (Exception, asyncio.CancelledError, Stop) as error:
+        await _close(events)
+        return await _cut(run, draft, error)
+    await _close(events)
+    return await _interrupted(run, draft, interrupt)
+
+
+def _guard(run: RunState, hooks: tuple[Hook, ...], draft: Draft) -> Guard:
+    return Guard(
+        hooks, run.info, draft.id, max_hold=run.limits.max_hold,
+        ask=lambda hook, chunk: dispatch(run, ON_CHUNK, (hook,), chunk),
+        fail=lambda hook, chunk, why: fail(run, ON_CHUNK, hook, chunk, why),
+    )  # fmt: skip
+
+
+async def _close(events: AsyncIterator[ModelEvent]) -> None:
+    """Close the connection. A provider that fails while closing has nothing more to say."""
+    close = getattr(events, "aclose", None)
+    if close is not None:
+        try:
+            await close()
+        except Exception:  # noqa: S110 - the reply is already decided
+            pass
+
+
+# --- while it arrives ----------------------------------------------------------------------------
+
+
+async def _receive(run: RunState, draft: Draft, guard: Guard | None, events: AsyncIterator[ModelEvent], whole: bool) -> None:
+    plain = whole or (guard is None and draft.withheld is None and not run.events.takers["message_update"])
+    early = None if whole else guard
+    signal = run.signal
+    run.scope = Scope.STREAM
+    async for event in events:
+        run.scope = Scope.NONE
+        if signal.aborted:
+            raise Aborted("aborted")
+        if not draft.started:
+            await _start(run, draft)
+        kind = type(event)
+        if kind is TextDelta:
+            if plain:
+                draft.add("text", event.text)  # type: ignore[union-attr]
+            else:
+                await _text(run, draft, early, "text", event.text)  # type: ignore[union-attr]
+        elif kind is ToolCallDelta:
+            await _call_delta(run, draft, early, event)  # type: ignore[arg-type]
+        elif kind is Finish:
+            draft.stop_reason, draft.usage = event.stop_reason, event.usage  # type: ignore[union-attr]
+        elif kind is ThinkingDelta:
+            draft.signature = event.signature or draft.signature  # type: ignore[union-attr]
+            if plain:
+                draft.add("thinking", event.text)  # type: ignore[union-attr]
+            else:
+                await _text(run, draft, early, "thinking", event.text)  # type: ignore[union-attr]
+        elif kind is ImageDelta:
+            draft.parts.append(("image", event.image))  # type: ignore[union-attr]
+        else:
+            raise InvalidResponse(f"the model {run.model!r} yielded a {kind.__name__}: expected TextDelta, ThinkingDelta, ToolCallDelta, ImageDelta or Finish")
+        run.scope = Scope.STREAM
+    run.scope = Scope.NONE
+    if draft.stop_reason is None:
+        raise NetworkError(f"the reply of {run.model.name} ended without a stop reason: it was cut")
+    if not draft.started:
+        await _start(run, draft)
+    await _finish_channels(run, draft, guard, whole)
+
+
+async def _start(run: RunState, draft: Draft) -> None:
+    draft.started = True
+    if run.events.takers["message_start"]:
+        message = AssistantMessage((), "stop", NO_USAGE, run.model.name, run.model.provider, draft.id, run.thinking_level)
+        await run.emit(MessageStart(message=message, origin="model", **run.event_fields()))
+
+
+async def _text(run: RunState, draft: Draft, guard: Guard | None, kind: ChunkKind, text: str) -> None:
+    if guard is not None:
+        text = await guard.feed(kind, text)
+    if text:
+        await _show(run, draft, kind, text)
+
+
+async def _show(run: RunState, draft: Draft, kind: ChunkKind, text: str) -> None:
+    draft.add(kind, text)
+    if draft.withheld is not None:
+        draft.withheld.append((kind, text))
+        return
+    draft.released += len(text)
+    run.characters_released += len(text)
+    if run.events.takers["message_update"]:
+        await run.emit(MessageUpdate(message_id=draft.id, kind=kind, delta=text, **run.event_fields()))
+
+
+async def _call_delta(run: RunState, draft: Draft, guard: Guard | None, event: ToolCallDelta) -> None:
+    call = draft.by_index.get(event.index)
+    if call is None:
+        call = draft.by_index[event.index] = _OpenCall(_free_id(run, draft, event.id))
+        draft.calls.append(call)
+        draft.parts.append(("call", call))
+    if event.name:
+        call.name = event.name
+    if event.arguments:
+        call.raw.append(event.arguments)
+        call.shown.append(event.arguments if guard is None else await guard.feed("tool_call", event.arguments, call.id))
+
+
+def _free_id(run: RunState, draft: Draft, given: str | None) -> str:
+    """The call's own id, or one with a suffix if it is already in use: results are matched by id."""
+    taken = run.context.call_ids
+    here = {call.id for call in draft.calls}
+    wanted = given or f"call_{run.messages_made}_{len(draft.calls) + 1}"
+    free, n = wanted, 1
+    while free in taken or free in here:
+        n += 1
+        free = f"{wanted}-{n}"
+    if free != given and given:
+        run.note("Renamed", f"call id {given!r} is already in use, so this call is {free!r}", free)
+    return free
+
+
+async def _finish_channels(run: RunState, draft: Draft, guard: Guard | None, whole: bool) -> None:
+    """Let the stages decide on what they still hold, then show each call's arguments in one piece."""
+    if whole:
+        await _show_whole(run, draft, guard)
+    elif guard is not None:
+        for kind, call_id in guard.open_channels():
+            if call_id is None:
+                await _text_end(run, draft, guard, kind)
+    for call in draft.calls:
+        if guard is not None:
+            rest = await guard.feed("tool_call", "".join(call.raw) if whole else "", call.id, final=True)
+            call.shown = [rest] if whole else [*call.shown, rest]
+        if run.events.takers["message_update"]:
+            arguments = "".join(call.shown)
+            run.characters_released += len(arguments)
+            await run.emit(MessageUpdate(message_id=draft.id, kind="tool_call", delta=arguments, call_id=call.id, **run.event_fields()))
+
+
+async def _text_end(run: RunState, draft: Draft, guard: Guard, kind: Any) -> None:
+    text = await guard.feed(kind, "", final=True)
+    if text:
+        await _show(run, draft, kind, text)
+
+
+async def _show_whole(run: RunState, draft: Draft, guard: Guard | None) -> None:
+    """A reply that came in one piece: every stage is asked once for each part, with the whole text."""
+    parts, draft.parts = draft.parts, []
+    for kind, value in parts:
+        if kind != "text" and kind != "thinking":
+            draft.parts.append((kind, value))
+            continue
+        text = "".join(value)
+        if guard is not None:
+            text = await guard.feed(kind, text, final=True)
+        if text:
+            await _show(run, draft, kind, text)  # type: ignore[arg-type]
+
+
+# --- once it is complete -------------------------------------------------------------------------
+
+
+async def _judge(run: RunState, draft: Draft, message: AssistantMessage, hooks: tuple[Hook, ...]) -> AssistantMessage:
+    """Seam 10 for a reply. Text that was shown and no longer stands is retracted, and the new text shown."""
+    context = IncomingMessage(run.info, message, message.origin, draft.released, run.history.view())
+    ruling = await dispatch(run, ON_MESSAGE, hooks, context, adopt=same_role(message))
+    if ruling.verdict is not None:
+        raise Interrupted(ruling.verdict)  # type: ignore[arg-type]
+    new: AssistantMessage = ruling.context.message
+    if draft.withheld is not None:
+        draft_text, draft.withheld = draft.withheld, None
+        if (new.text, new.thinking) == (message.text, message.thinking):
+            for kind, text in draft_text:
+                await _release(run, draft, kind, text)
+        else:
+            await _show_again(run, draft, new)
+    elif (new.text, new.thinking) != (message.text, message.thinking):
+        await _retract(run, draft)
+        await _show_again(run, draft, new)
+    return new
+
+
+async def _release(run: RunState, draft: Draft, kind: ChunkKind, text: str) -> None:
+    draft.released += len(text)
+    run.characters_released += len(text)
+    if text and run.events.takers["message_update"]:
+        await run.emit(MessageUpdate(message_id=draft.id, kind=kind, delta=text, **run.event_fields()))
+
+
+async def _show_again(run: RunState, draft: Draft, message: AssistantMessage) -> None:
+    await _release(run, draft, "thinking", message.thinking)
+    await _release(run, draft, "text", message.text)
+
+
+async def _retract(run: RunState, draft: Draft) -> None:
+    if run.events.takers["message_retracted"]:
+        await run.emit(MessageRetracted(message_id=draft.id, chars=draft.released, **run.event_fields()))
+    draft.released = 0
+
+
+def same_role(message: Message) -> Any:
+    def adopt(fields: dict[str, Any]) -> dict[str, Any]:
+        new = fields["message"]
+        if type(new) is not type(message):
+            raise Refused(f"returned Replace(message=...) with a {new.role} message for a {message.role} one: the role stays")
+        if isinstance(message, AssistantMessage) and new.id != message.id:
+            new = msgspec.structs.replace(new, id=message.id)
+        return {"message": new}
+
+    return adopt
+
+
+async def _keep(run: RunState, draft: Draft, message: AssistantMessage) -> Reply:
+    run.store(message)
+    run.add_usage(message.usage, message.model)
+    if run.events.takers["message_end"]:
+        await run.emit(MessageEnd(message=message, origin=message.origin, **run.event_fields()))
+    return Reply(message)
+
+
+# --- when it was cut -----------------------------------------------------------------------------
+
+
+async def _interrupted(run: RunState, draft: Draft, interrupt: Interrupt) -> Reply:
+    """A hook stopped it: what was shown is retracted, or kept and marked."""
+    if interrupt.keep == "aborted" and draft.content(False):
+        draft.withheld = None
+        reply = await _keep(run, draft, draft.message(run, "aborted", interrupt.reason or "interrupted"))
+    else:
+        await _retract(run, draft)
+        reply = Reply(None)
+    reply.interrupt = interrupt
+    return reply
+
+
+async def _cut(run: RunState, draft: Draft, error: BaseException) -> Reply:
+    """An abort or a failure: what had been shown by then is kept and marked, what was held back is dropped."""
+    if draft.withheld is not None:
+        draft.parts, draft.withheld = [], None
+    if run.was_aborted_by(error):
+        if draft.content(False):
+            reply = await _keep(run, draft, draft.message(run, "aborted", run.signal.reason or "Request was aborted"))
+        else:
+            if draft.started:
+                await _retract(run, draft)
+            reply = Reply(None)
+        reply.aborted = True
+        return reply
+    if not isinstance(error, Exception):
+        if draft.content(False):  # somebody outside cancels: keep what was shown, without waiting for anything
+            run.store(draft.message(run, "aborted", "cancelled"))
+        raise error
+    failure = error if isinstance(error, RunError) else ModelError(f"the model {run.model!r} raised {type(error).__name__}: {error}")
+    failure.__cause__ = None if failure is error else error
+    if not draft.started:
+        await _start(run, draft)
+    reply = await _keep(run, draft, draft.message(run, "error", str(failure)))
+    reply.error = failure
+    return reply

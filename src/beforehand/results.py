@@ -1,0 +1,48 @@
+"""What a run comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .decisions import PendingApproval
+from .errors import RunError
+from .events import DecisionRecord, StopReason
+from .frozen import Frozen
+from .messages import AssistantMessage, Message, Usage
+from .state import RunState
+
+
+class RunResult(Frozen, kw_only=True):
+    """The result of one run.
+
+    `text` is the last reply's text, `messages` are all that the run added to the history, `pending` the calls that wait
+    for a person (`stop_reason == "suspended"`), `reason` says why the run stopped where a hook or a limit stopped it.
+    `cost` is in the currency of the price table.
+    """
+
+    text: str
+    messages: Sequence[Message]
+    stop_reason: StopReason
+    usage: Usage
+    decisions: tuple[DecisionRecord, ...]
+    error: RunError | None
+    pending: tuple[PendingApproval, ...]
+    run_id: str
+    turns: int
+    cost: float
+    reason: str | None
+
+
+def result_of(run: RunState) -> RunResult:
+    messages = run.history.view()[run.first_message :]
+    last = next((m for m in reversed(messages) if isinstance(m, AssistantMessage) and m.origin != "hook" or _answered(m)), None)
+    return RunResult(
+        text=last.text if last is not None else "", messages=messages, stop_reason=run.stop_reason or "completed", usage=run.usage,
+        decisions=tuple(run.decisions), error=run.error, pending=run.pending, run_id=run.run_id, turns=run.turn, cost=run.cost,
+        reason=run.reason,
+    )  # fmt: skip
+
+
+def _answered(message: Message) -> bool:
+    """A reply that a hook gave in the model's place at seam 8."""
+    return isinstance(message, AssistantMessage) and bool(message.id) and message.stop_reason not in ("error",)

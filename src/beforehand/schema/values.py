@@ -1,0 +1,183 @@
+"""JSON values in and out, the two errors of this package, and the custom types: paths and pydantic models."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import PurePath
+from typing import Any, Protocol
+
+import msgspec
+
+from ..errors import BeforehandError
+from ..frozen import FrozenDict, FrozenList
+
+Problems = list[tuple[str, str]]
+"""Each is (path, message), such as ("passengers[1].age", "missing"); the path is "" for the arguments as a whole."""
+
+_SHOWN = 60
+encode = msgspec.json.encode
+_decode_any = msgspec.json.Decoder().decode
+
+
+class InvalidArguments(BeforehandError):
+    """The arguments of a call do not fit the tool. The text is written for the model: what is wrong, and what it sent.
+
+    Attributes: `tool` (its name), `errors` (tuple of (path, message)), `received` (the arguments as they came).
+    """
+
+    def __init__(self, tool: str, errors: Sequence[tuple[str, str]], received: Any) -> None:
+        lines = [f"  - {path}: {message}" if path else f"  - {message}" for path, message in errors]
+        head = f'Validation failed for tool "{tool}":'
+        super().__init__(sendable("\n".join([head, *lines, "", "Received arguments:", _pretty(received)])))
+        self.tool, self.errors, self.received = tool, tuple(errors), received
+
+
+class Rejected(Exception):
+    """What is wrong with some arguments, before it is known which tool they were for. `Tool` makes it `InvalidArguments`."""
+
+    def __init__(self, problems: Problems) -> None:
+        super().__init__(problems)
+        self.problems = problems
+
+
+class Schema(Protocol):
+    """What a `Tool` needs from either kind of schema."""
+
+    parameters: dict[str, Any]
+    direct: bool
+
+    def check(self) -> None:
+        """Raise ValueError if the schema itself is broken."""
+
+    def accept(self, text: str) -> FrozenDict:
+        """The final arguments for this JSON text: coerced, complete, JSON-shaped, deeply frozen. Raises `Rejected`."""
+
+    def decode(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        """Accepted arguments as fresh Python values for the body."""
+
+    def decode_text(self, text: str) -> dict[str, Any] | None:
+        """`decode(accept(text))` in one step, or `None` where that needs the long way. Only if `direct`."""
+
+
+# --- JSON ----------------------------------------------------------------------------------------
+
+
+def plain(value: Any) -> Any:
+    """`value` in JSON types (datetimes, structs, models and the like in their JSON form). TypeError if it has none."""
+    return msgspec.to_builtins(value, str_keys=True, enc_hook=encode_custom)
+
+
+def to_json(value: Any) -> str:
+    """JSON text for a mapping of arguments that a program wrote. Raises `Rejected` where JSON cannot express it."""
+    if not isinstance(value, Mapping):
+        raise Rejected([("", f"expected an object with the arguments, got {show(value)}")])
+    return encode(seal(plain(dict(value)))).decode()
+
+
+def read_object(text: str | bytes) -> dict[str, Any]:
+    """The JSON object in `text`. Raises `Rejected`."""
+    try:
+        value = _decode_any(text)
+    except RecursionError:
+        raise Rejected([("", "nested too deeply")]) from None
+    except msgspec.ValidationError as error:  # well-formed, but a number is beyond what can be held
+        raise Rejected([("", str(error).partition(" - at ")[0].lower())]) from None
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise Rejected([("", f"not valid JSON: {str(error).removeprefix('JSON is malformed: ')}")]) from None
+    if not isinstance(value, dict):
+        raise Rejected([("", f"expected an object with the arguments, got {show(value)}")])
+    return value
+
+
+def seal(value: Any) -> Any:
+    """JSON data, deeply frozen, with tuples as lists. `Rejected` for numbers JSON does not have: they would become null."""
+    kind = type(value)
+    if kind is str or kind is int or kind is bool or value is None:
+        return value
+    if kind is float:
+        if math.isfinite(value):
+            return value
+        raise Rejected([("", f"contains {value}, which is not a JSON number")])
+    if isinstance(value, dict):
+        return FrozenDict({k: seal(v) for k, v in value.items()})
+    if isinstance(value, list | tuple):
+        return FrozenList([seal(v) for v in value])
+    raise Rejected([("", f"contains a {kind.__name__}, which JSON cannot express")])
+
+
+def sendable(text: str) -> str:
+    """Exactly a `str`, which UTF-8 can express: lone surrogates, which no request could carry, are shown as escapes."""
+    return str.__str__(text) if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
+def show(value: Any) -> str:
+    """`value` as short JSON text for a message."""
+    try:
+        text = encode(value, enc_hook=encode_custom).decode()
+    except Exception:  # a message about bad data must not fail on that data
+        text = _safe_repr(value)
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
+
+
+def _pretty(received: Any) -> str:
+    try:
+        text = received if isinstance(received, str) else encode(received, enc_hook=encode_custom).decode()
+        return msgspec.json.format(text, indent=2)
+    except Exception:  # text that is no JSON is shown as it came
+        return received if isinstance(received, str) else _safe_repr(received)
+
+
+def _safe_repr(value: Any) -> str:
+    try:
+        return repr(value)
+    except Exception:  # too deep, too large, or an object that cannot show itself
+        return object.__repr__(value)
+
+
+# --- values msgspec does not know ----------------------------------------------------------------
+
+
+def is_model(cls: Any) -> bool:
+    """Whether `cls` is a pydantic model. Asked by attribute, so that we never import pydantic."""
+    return hasattr(cls, "model_validate_json") and hasattr(cls, "model_json_schema")
+
+
+def is_path(cls: Any) -> bool:
+    """Whether `cls` is one of pathlib's classes."""
+    return isinstance(cls, type) and issubclass(cls, PurePath)
+
+
+def decode_custom(cls: Any, value: Any) -> Any:
+    """A path or model from JSON data, as it stands: what the gates saw is what the body gets."""
+    if not is_path(cls):
+        return cls.model_validate_json(encode(value))  # JSON mode: a strict model still takes a date from a string
+    if not isinstance(value, str):
+        raise ValueError(f"expected a path, got {show(value)}")
+    return cls(value)
+
+
+def decode_resolving(cls: Any, value: Any) -> Any:
+    """As `decode_custom`, with paths made absolute and free of symbolic links."""
+    decoded = decode_custom(cls, value)
+    return cls(os.path.realpath(decoded)) if is_path(cls) else decoded
+
+
+def encode_custom(value: Any) -> Any:
+    """The JSON form of what msgspec cannot encode. TypeError if there is none."""
+    if isinstance(value, PurePath):
+        return str(value)
+    if is_model(type(value)):
+        # Python mode keeps paths recognisable, so that those inside a model are resolved like any other.
+        return msgspec.to_builtins(value.model_dump(by_alias=True), str_keys=True, enc_hook=partial(_encode_inside, value))
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def _encode_inside(model: Any, value: Any) -> Any:
+    if isinstance(value, PurePath):
+        return os.path.realpath(value)
+    return model.__pydantic_serializer__.to_python(value, mode="json")

@@ -1,0 +1,51 @@
+"""The abort signal that hooks, tools and sub-agents can watch."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from .errors import Aborted
+
+
+class AbortSignal:
+    """Set once, when the run is aborted. `reason` says why, where someone said so."""
+
+    __slots__ = ("_callbacks", "_event", "aborted", "reason")
+
+    def __init__(self) -> None:
+        self.aborted = False
+        self.reason: str | None = None
+        self._event: asyncio.Event | None = None
+        self._callbacks: list[Callable[[], None]] = []
+
+    def set(self, reason: str | None = None) -> None:
+        """Abort. Later calls change nothing."""
+        if self.aborted:
+            return
+        self.aborted, self.reason = True, reason
+        if self._event is not None:
+            self._event.set()
+        for callback in self._callbacks:
+            callback()
+
+    async def wait(self) -> None:
+        """Return once the run is aborted."""
+        if self._event is None:
+            self._event = asyncio.Event()
+            if self.aborted:
+                self._event.set()
+        await self._event.wait()
+
+    def on_abort(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call `callback` at the abort (at once if it has been). Returns a function that takes it back."""
+        if self.aborted:
+            callback()
+            return lambda: None
+        self._callbacks.append(callback)
+        return lambda: self._callbacks.remove(callback) if callback in self._callbacks else None
+
+    def raise_if_aborted(self) -> None:
+        """For long loops in tools: raises `Aborted`, which no `except Exception` swallows."""
+        if self.aborted:
+            raise Aborted(self.reason or "aborted")

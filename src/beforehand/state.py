@@ -1,0 +1,301 @@
+"""What one run knows, and nothing that decides: the plan it was started with and where it has got to."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections import deque
+from collections.abc import Awaitable, Callable
+from enum import Enum
+from typing import Any
+
+from .decisions import HumanAnswer, PendingApproval
+from .emitter import Emitter
+from .errors import RunError, Stop
+from .events import EVENT_TYPES, DecisionRecord, Event, Irreversible, StopReason
+from .frozen import Frozen
+from .limits import Limits
+from .messages import NO_USAGE, History, Message, Options, Price, ThinkingLevel, ToolSpec, Usage
+from .seams import CallRecord, Context, RunInfo
+from .signals import AbortSignal
+from .tools import Tool
+
+OnAsk = Callable[[PendingApproval], Awaitable[HumanAnswer] | HumanAnswer]
+Instructions = Callable[[RunInfo], Awaitable[str] | str]
+
+
+class Plan(Frozen, kw_only=True):
+    """What an agent is: everything a run captures when it starts."""
+
+    model: Any
+    system: str
+    dynamic: tuple[Instructions, ...]
+    tools: tuple[Tool, ...]
+    hooks: Any
+    limits: Limits
+    options: Options
+    tool_mode: str
+    prices: dict[str, Price]
+    on_ask: OnAsk | None
+    resolve_model: Callable[[str], Any]
+    name: str = "agent"
+
+
+class Scope(Enum):
+    """Where a run is waiting, which decides how an abort may reach it."""
+
+    NONE = 0
+    """Our own code or a listener: looks at the signal itself."""
+    STREAM = 1
+    """The model's next chunk: cut at once."""
+    GUARDED = 2
+    """A hook, a tool or a person: cut after `abort_grace`."""
+
+
+class Queues:
+    """A conversation's waiting messages. A message leaves its queue when the history holds it, not before."""
+
+    __slots__ = ("follow_up", "follow_up_mode", "steering", "steering_mode")
+
+    def __init__(self, steering_mode: str = "one-at-a-time", follow_up_mode: str = "one-at-a-time") -> None:
+        self.steering: deque[Message] = deque()
+        self.follow_up: deque[Message] = deque()
+        self.steering_mode = steering_mode
+        self.follow_up_mode = follow_up_mode
+
+    def next_steering(self) -> list[Message]:
+        return self._head(self.steering, self.steering_mode)
+
+    def next_follow_up(self) -> list[Message]:
+        return self._head(self.follow_up, self.follow_up_mode)
+
+    @staticmethod
+    def _head(queue: deque[Message], mode: str) -> list[Message]:
+        return list(queue) if mode == "all" else [queue[0]] if queue else []
+
+    def stored(self, message: Message) -> None:
+        """Take out a message that the history now holds."""
+        for queue in (self.steering, self.follow_up):
+            for i, waiting in enumerate(queue):
+                if waiting is message:
+                    del queue[i]
+                    return
+
+
+class RunState:
+    """The state of one run. The functions in `loop`, `toolcall` and their neighbours work on it."""
+
+    __slots__ = (
+        "abandon", "batching", "call_ids", "calls", "cancelling", "characters_released", "context", "decisions", "deps", "error",
+        "events", "first_message", "history", "hook_queue", "info", "interrupt", "limits", "loop", "messages_made", "model",
+        "options", "outbox", "parent_call_id", "pending", "plan", "poll_first", "queues", "reason", "requests_sent", "resend", "resends",
+        "run_id", "scope", "scope_serial", "signal", "slow_hook", "started", "stop_reason", "suspension", "system", "task", "tasks",
+        "thinking_level", "tick", "tick_serial", "tool_specs", "tools", "tools_run", "turn", "usage", "usage_cost", "wake",
+    )  # fmt: skip
+
+    def __init__(self, plan: Plan, history: History, events: Emitter, queues: Queues) -> None:
+        self.plan, self.history, self.events, self.queues = plan, history, events, queues
+        self.context = history
+        self.use_limits(plan.limits)
+        self.run_id = uuid.uuid4().hex
+        self.loop = "main"
+        self.turn = 0
+        self.parent_call_id: str | None = None
+        self.model = plan.model
+        self.options = plan.options
+        self.thinking_level: ThinkingLevel = plan.options.thinking_level
+        self.system = plan.system
+        self.use_tools(plan.tools)
+        self.deps: Any = None
+        self.info = RunInfo(self, None)
+        self.signal = AbortSignal()
+        self.started = time.perf_counter()
+        self.usage: Usage = NO_USAGE
+        self.usage_cost = 0.0
+        self.decisions: list[DecisionRecord] = []
+        self.calls: dict[str, CallRecord] = {}
+        self.first_message = len(history)
+        self.messages_made = 0
+        self.requests_sent = self.characters_released = self.tools_run = 0
+        self.hook_queue: list[Message] = []
+        self.poll_first = True
+        self.resend = False
+        self.resends = 0
+        self.interrupt: Any = None
+        self.stop_reason: StopReason | None = None
+        self.reason: str | None = None
+        self.error: RunError | None = None
+        self.suspension: Any = None
+        self.pending: tuple[PendingApproval, ...] = ()
+        self.reset_waiting()
+
+    def reset_waiting(self) -> None:
+        """Forget how the run was being waited for: it begins, or goes on after a suspension."""
+        self.task: asyncio.Task[Any] | None = None
+        self.tasks: set[asyncio.Task[Any]] = set()
+        self.scope = Scope.NONE
+        self.scope_serial = 0
+        self.tick: asyncio.TimerHandle | None = None
+        self.tick_serial = -1
+        self.cancelling = False
+        self.abandon = False
+        self.batching = False
+        self.outbox: deque[Event | Callable[[], Awaitable[Event | None]]] = deque()
+        self.wake: asyncio.Future[None] | None = None
+
+    def use_limits(self, limits: Limits) -> None:
+        self.limits = limits
+        self.slow_hook = float("inf") if limits.slow_hook_ms is None else limits.slow_hook_ms / 1e3
+
+    def prepare_to_resume(self) -> None:
+        """Go on after a suspension: same run, fresh signal."""
+        self.signal = AbortSignal()
+        self.stop_reason, self.suspension, self.pending = None, None, ()
+        self.reset_waiting()
+
+    # --- what hooks read through RunInfo ---
+
+    @property
+    def elapsed(self) -> float:
+        return time.perf_counter() - self.started
+
+    @property
+    def cost(self) -> float:
+        return self.usage_cost
+
+    @property
+    def irreversible(self) -> Irreversible:
+        return Irreversible(self.requests_sent, self.characters_released, self.tools_run)
+
+    # --- the working context ---
+
+    def use_tools(self, tools: tuple[Tool, ...]) -> None:
+        self.tools: dict[str, Tool] = {tool.name: tool for tool in tools}
+        self.tool_specs: tuple[ToolSpec, ...] = tuple([tool.spec for tool in tools])
+
+    def context_value(self) -> Context:
+        return Context(self.system, self.context.view(), tuple(self.tools.values()))
+
+    def use_context(self, context: Context) -> None:
+        """Make requests from another context from now on. The stored history is not touched."""
+        self.system = context.system
+        if tuple(self.tools.values()) != tuple(context.tools):
+            self.use_tools(tuple(context.tools))
+        if context.messages != self.context.view():
+            self.context = History(context.messages)
+
+    def note(self, verdict: str, reason: str, call_id: str | None = None) -> None:
+        """Record something that the core itself mended."""
+        self.decisions.append(DecisionRecord(
+            hook="beforehand", where="core", seam="repair", verdict=verdict, reason=reason, digest=None, duration=0.0,
+            reversible=self.irreversible, run_id=self.run_id, loop=self.loop, turn=self.turn, call_id=call_id,
+        ))  # fmt: skip
+
+    def store(self, message: Message) -> None:
+        self.history.append(message)
+        if self.context is not self.history:
+            self.context.append(message)
+
+    def add_usage(self, usage: Usage, model_name: str) -> None:
+        self.usage = usage if self.usage is NO_USAGE else self.usage + usage
+        price = self.plan.prices.get(model_name)
+        if price is not None:
+            self.usage_cost += price.of(usage)
+
+    # --- events ---
+
+    def event_fields(self, parent_call_id: str | None = None) -> dict[str, Any]:
+        """The fields that every event has."""
+        return {"run_id": self.run_id, "loop": self.loop, "turn": self.turn, "parent_call_id": parent_call_id or self.parent_call_id}
+
+    async def emit(self, event: Event) -> None:
+        """Deliver an event. While tool bodies run in tasks of their own, the run's own task delivers for them, in order."""
+        if self.batching:
+            self.outbox.append(event)
+            self.wake_up()
+        else:
+            await self.deliver()
+            await self.events.emit(event)
+
+    async def deliver(self) -> None:
+        """Deliver what has been put down for delivery meanwhile. An item may be an event still to be made."""
+        while self.outbox:
+            item = self.outbox.popleft()
+            event = item if isinstance(item, Event) else await item()
+            if event is not None:
+                await self.events.emit(event)
+
+    def wire_event(self, name: str, fields: dict[str, Any]) -> None:
+        """An opt-in event from the model adapter. Delivered in order, before the next thing the run does."""
+        self.outbox.append(EVENT_TYPES[name](**fields, **self.event_fields()))
+
+    def wake_up(self, *_: object) -> None:
+        if self.wake is not None and not self.wake.done():
+            self.wake.set_result(None)
+
+    # --- abort ---
+
+    def abort(self, reason: str | None = None) -> None:
+        """Stop as soon as possible: a reply is cut at once, a tool or hook gets `abort_grace` seconds."""
+        if self.signal.aborted:
+            return
+        self.signal.set(reason)
+        if self.scope is Scope.STREAM:
+            self._cancel_task()
+        elif self.limits.abort_grace is not None and self.task is not None:
+            self.tick_serial = self.scope_serial
+            self.tick = self.task.get_loop().call_later(self.limits.abort_grace, self._grace_over)
+
+    def _grace_over(self) -> None:
+        """Cancel whatever has been waiting since the last look, then look again later."""
+        if self.tasks:
+            self.abandon = self.cancelling
+            self.cancelling = True
+            for task in self.tasks:
+                task.cancel()
+            self.wake_up()
+        elif self.scope is Scope.GUARDED and self.scope_serial == self.tick_serial:
+            self._cancel_task()
+        self.tick_serial = self.scope_serial
+        if self.task is not None and self.limits.abort_grace is not None:
+            self.tick = self.task.get_loop().call_later(max(self.limits.abort_grace, 0.05), self._grace_over)
+
+    def _cancel_task(self) -> None:
+        if self.task is not None and not self.cancelling:
+            self.cancelling = True
+            self.task.cancel()
+
+    def enter_guarded(self) -> None:
+        """From here on an abort may cut what the run's task waits for, after the grace."""
+        if not self.batching:
+            self.scope = Scope.GUARDED
+            self.scope_serial += 1
+
+    def leave_guarded(self, scope: Scope = Scope.NONE) -> None:
+        if not self.batching:
+            self.scope = scope
+
+    def was_aborted_by(self, error: BaseException) -> bool:
+        """Whether this exception is our own abort arriving, and not the caller's cancellation. Answers once a cancel."""
+        if not self.signal.aborted:
+            return False
+        if isinstance(error, Stop):
+            return True
+        if not isinstance(error, asyncio.CancelledError) or not self.cancelling:
+            return False
+        task = asyncio.current_task()
+        if task is self.task:
+            self.cancelling = False
+        return task is not None and task.uncancel() == 0
+
+    @staticmethod
+    def cancelled_from_outside() -> bool:
+        """After a CancelledError: does someone cancel the current task, or was the exception only raised by user code?"""
+        task = asyncio.current_task()
+        return task is None or task.cancelling() > 0
+
+    def finished(self) -> None:
+        if self.tick is not None:
+            self.tick.cancel()
+        self.task = None

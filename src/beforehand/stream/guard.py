@@ -1,0 +1,110 @@
+"""The stream guard: a fold over stages. Text is shown only when every stage has let it pass.
+
+Each `on_chunk` hook is one stage. It is handed the text that reached it and that it has not let pass yet (`pending`),
+and says how much may go on to the next stage. What comes out of the last one is shown, stored and sent alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
+
+from ..decisions import Drop, Hold, Interrupt
+from ..errors import Stop
+from ..seams import Chunk, RunInfo
+
+
+class Interrupted(Stop):
+    """A stage interrupts the reply. `verdict` is its `Interrupt`."""
+
+    def __init__(self, verdict: Interrupt) -> None:
+        super().__init__(verdict.reason)
+        self.verdict = verdict
+
+
+class Ruling(Protocol):
+    """What asking one stage comes to."""
+
+    @property
+    def changes(self) -> dict[str, Any]: ...
+    @property
+    def verdict(self) -> Any: ...
+
+
+Ask = Callable[[Any, Chunk], Awaitable[Ruling]]
+Fail = Callable[[Any, Chunk, str], Awaitable[None]]
+
+
+class _Stage:
+    """One hook's place in one channel: what it keeps back, and how much it has let pass."""
+
+    __slots__ = ("hook", "pending", "released")
+
+    def __init__(self, hook: Any) -> None:
+        self.hook = hook
+        self.pending = ""
+        self.released = 0
+
+
+class Guard:
+    """The stages of one message, for each of its channels (text, reasoning, each call's arguments).
+
+    `ask` puts one chunk to one hook, `fail` treats a hook as failed: it raises, or returns if the hook fails open.
+    """
+
+    def __init__(self, hooks: Sequence[Any], run: RunInfo, message_id: str, *, ask: Ask, fail: Fail, max_hold: int | None) -> None:
+        self._hooks = hooks
+        self._run = run
+        self._message_id = message_id
+        self._ask, self._fail = ask, fail
+        self._max_hold = max_hold
+        self._channels: dict[tuple[str, str | None], list[_Stage]] = {}
+
+    async def feed(self, kind: Any, delta: str, call_id: str | None = None, final: bool = False) -> str:
+        """Pass new text of a channel through its stages; returns what may be shown now.
+
+        Raises `Interrupted`, or `HookFailed` as the dispatcher does. After `final=True` the channel is closed.
+        """
+        stages = self._channels.get((kind, call_id))
+        if stages is None:
+            stages = self._channels[kind, call_id] = [_Stage(hook) for hook in self._hooks]
+        text = delta
+        for stage in stages:
+            if not text and not final:
+                break
+            stage.pending += text
+            chunk = Chunk(self._run, kind, text, stage.pending, stage.released, final, self._message_id, call_id)
+            text = await self._pass(stage, chunk)
+        return text
+
+    async def _pass(self, stage: _Stage, chunk: Chunk) -> str:
+        ruling = await self._ask(stage.hook, chunk)
+        verdict, pending = ruling.verdict, stage.pending
+        hold = 0
+        if verdict is not None:
+            if type(verdict) is Interrupt:
+                raise Interrupted(verdict)
+            if type(verdict) is Drop:
+                stage.pending = ""
+                return ""
+            if type(verdict) is Hold:
+                hold = verdict.n
+        if ruling.changes:
+            pending = ruling.changes.get("text", pending)
+            hold = ruling.changes.get("hold", 0)
+            if hold > len(pending):
+                await self._fail(stage.hook, chunk, f"returned Replace(hold={hold}) with a text of {len(pending)} characters")
+                hold = 0
+        if chunk.final:
+            hold = 0  # nothing more will come that could turn it into something else
+        elif self._max_hold is not None and min(hold, len(pending)) > self._max_hold:
+            await self._fail(stage.hook, chunk, f"holds back {min(hold, len(pending))} characters, more than max_hold={self._max_hold}")
+            hold = 0
+        cut = max(0, len(pending) - hold)
+        stage.pending = pending[cut:]
+        stage.released += cut
+        return pending[:cut]
+
+    def open_channels(self) -> list[tuple[str, str | None]]:
+        """The channels that have had text, in order of appearance."""
+        return list(self._channels)

@@ -1,0 +1,81 @@
+"""An agent as another agent's tool: its parent's gates hold inside, an abort reaches it, and its questions come up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from .conversation import Conversation
+from .emitter import Emitter
+from .results import RunResult
+from .seams import RunInfo
+from .state import RunState
+from .toolcall import Suspend
+from .tools import Tool, ToolContext, ToolResult, tool
+
+
+def delegate(agent: Any, name: str, description: str, *, inherit: bool, events: bool) -> Tool:
+    """The tool that hands `prompt` to `agent` and returns what it says."""
+
+    async def run(ctx: ToolContext, prompt: str) -> ToolResult:
+        parent: RunState = ctx.run._run
+        child = _Child(agent, parent, ctx.call_id, inherit, events)
+        return await child.work(child.talk.run(prompt, check=False, deps=parent.deps))
+
+    return tool(name=name, description=description)(run)
+
+
+class _Child:
+    """A sub-agent's conversation inside one call of its parent."""
+
+    def __init__(self, agent: Any, parent: RunState, call_id: str, inherit: bool, events: bool) -> None:
+        self.parent, self.call_id, self.inherit = parent, call_id, inherit
+        plan = agent.plan
+        hooks = plan.hooks.inheriting(parent.plan.hooks) if inherit else plan.hooks
+        plan = msgspec.structs.replace(plan, hooks=hooks, on_ask=plan.on_ask or parent.plan.on_ask)
+        listeners = Emitter([parent.emit] if events and parent.events else (), parent=agent._listeners)
+        self.talk = _ChildConversation(plan, listeners, call_id)
+        self.counted_cost = 0.0
+
+    async def work(self, going: Any) -> ToolResult:
+        """Let the child run on; the parent's abort aborts it. Raises `Suspend` when it waits for a person."""
+        stop_watching = self.parent.signal.on_abort(lambda: self.talk.abort("the calling agent was aborted"))
+        try:
+            result: RunResult = await going
+        finally:
+            stop_watching()
+        self.parent.usage_cost += result.cost - self.counted_cost
+        self.counted_cost = result.cost
+        self.parent.decisions.extend(d for d in result.decisions if d not in self.parent.decisions)
+        if result.stop_reason == "suspended":
+            pending = [msgspec.structs.replace(p, parent_call_id=p.parent_call_id or self.call_id) for p in result.pending]
+            raise Suspend(pending, self.resume)
+        return as_tool_result(result)
+
+    async def resume(self, answers: Mapping[str, Any]) -> ToolResult:
+        return await self.work(self.talk.resume({k: v for k, v in answers.items() if v is not None}, check=False))
+
+
+class _ChildConversation(Conversation):
+    """A conversation whose runs say inside which call they happen."""
+
+    def __init__(self, plan: Any, listeners: Emitter, call_id: str) -> None:
+        super().__init__(plan, (), listeners)
+        self._call_id = call_id
+
+    def _new_run(self, run_id: str | None, deps: Any, limits: Any) -> RunState:
+        run = super()._new_run(run_id, deps, limits)
+        run.parent_call_id = self._call_id
+        run.info = RunInfo(run, self._call_id)
+        return run
+
+
+def as_tool_result(result: RunResult) -> ToolResult:
+    """A sub-agent's result as its caller's model reads it: the text, or why there is none."""
+    if result.stop_reason in ("completed", "ended"):
+        return ToolResult(result.text, usage=result.usage)
+    why = str(result.error) if result.error is not None else result.reason or result.stop_reason
+    text = f"The sub-agent stopped ({result.stop_reason}): {why}"
+    return ToolResult(f"{text}\n{result.text}" if result.text else text, is_error=True, usage=result.usage)

@@ -1,0 +1,109 @@
+"""Is this a request that an endpoint could take? Asked of every request that a hook made."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from .messages import (
+    MESSAGE_TYPES, THINKING_LEVELS, AssistantMessage, CustomMessage, HistoryView, Image, Request, Text, Thinking, ToolCall, ToolMessage, ToolSpec,
+)  # fmt: skip
+
+
+def invalid_request(request: Request) -> str | None:
+    """What is wrong with `request`, in one line, or `None`."""
+    if not isinstance(request.system, str):
+        return f"its system text is a {type(request.system).__name__}"
+    return _messages(request.messages) or _tools(request.tools) or _options(request)
+
+
+def _messages(messages: Any) -> str | None:
+    if not isinstance(messages, HistoryView | list | tuple):
+        return f"its messages are a {type(messages).__name__}, not a list"
+    open_calls: dict[str, str] = {}
+    seen: set[str] = set()
+    for i, message in enumerate(messages):
+        where = f"message {i}"
+        if not isinstance(message, MESSAGE_TYPES):
+            return f"{where} is a {type(message).__name__}, not a message"
+        if isinstance(message, CustomMessage):
+            return f"{where} is a custom message: convert or drop it"
+        if open_calls and not isinstance(message, ToolMessage):
+            return f"{where} comes before the result of call {next(iter(open_calls))!r}"
+        if isinstance(message, ToolMessage):
+            if open_calls.pop(message.tool_call_id, None) is None:
+                return f"{where} is a result for {message.tool_call_id!r}, which no open call before it has"
+        why = _content(message)
+        if why:
+            return f"{where} {why}"
+        if isinstance(message, AssistantMessage):
+            for call in message.tool_calls:
+                if call.id in seen:
+                    return f"{where} uses the call id {call.id!r} a second time"
+                seen.add(call.id)
+                open_calls[call.id] = call.name
+    if open_calls:
+        return f"call {next(iter(open_calls))!r} has no result"
+    return None
+
+
+def _content(message: Any) -> str | None:
+    content = message.content
+    if isinstance(content, str):
+        return None
+    if not isinstance(content, tuple | list):
+        return f"has a {type(content).__name__} as content"
+    allowed = (Text, Thinking, ToolCall, Image) if isinstance(message, AssistantMessage) else (Text, Image)
+    for part in content:
+        if not isinstance(part, allowed):
+            return f"has a {type(part).__name__} in its content, which a {message.role} message cannot hold"
+    return None
+
+
+def _tools(tools: Any) -> str | None:
+    names: set[str] = set()
+    for tool in tools:
+        if not isinstance(tool, ToolSpec):
+            return f"its tools hold a {type(tool).__name__}, not a ToolSpec"
+        if tool.name in names:
+            return f"it has two tools named {tool.name!r}"
+        names.add(tool.name)
+    return None
+
+
+_RANGES = {"max_tokens": (1, None), "temperature": (0, 2), "top_p": (0, 1)}
+
+
+def _options(request: Request) -> str | None:
+    options = request.options
+    for name, (low, high) in _RANGES.items():
+        value = getattr(options, name)
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            return f"its option {name} is {value!r}, not a finite number"
+        if value < low or (high is not None and value > high):
+            return f"its option {name} is {value!r}, outside {low} to {high if high is not None else 'any number'}"
+    if options.thinking_level not in THINKING_LEVELS:
+        return f"its option thinking_level is {options.thinking_level!r}: expected one of {', '.join(THINKING_LEVELS)}"
+    choice = options.tool_choice
+    if choice is not None and choice not in ("auto", "none", "required") and choice not in {t.name for t in request.tools}:
+        return f"its option tool_choice names {choice!r}, which is none of its tools"
+    return _not_json(options.provider_params, "provider_params")
+
+
+def _not_json(value: Any, path: str) -> str | None:
+    if value is None or isinstance(value, str | bool | int):
+        return None
+    if isinstance(value, float):
+        return None if math.isfinite(value) else f"{path} is {value!r}, which JSON cannot hold"
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            why = f"{path} has the key {key!r}, not a string" if not isinstance(key, str) else _not_json(item, f"{path}.{key}")
+            if why:
+                return why
+        return None
+    if isinstance(value, list | tuple):
+        return next((why for i, item in enumerate(value) if (why := _not_json(item, f"{path}[{i}]"))), None)
+    return f"{path} is a {type(value).__name__}, which JSON cannot hold"

@@ -1,0 +1,38 @@
+"""The public names, pinned: taking one away or adding one is a decision, and shows in a diff of this file."""
+
+from __future__ import annotations
+
+import inspect
+
+import beforehand
+
+EXPECTED: tuple[str, ...] = ()
+"""`beforehand.__all__`, sorted. Fill it together with `src/beforehand/__init__.py`, and tell users in CHANGELOG.md."""
+
+
+def public_names() -> list[str]:
+    return list(getattr(beforehand, "__all__", ()))
+
+
+def test_the_public_names_are_exactly_these() -> None:
+    assert sorted(public_names()) == sorted(EXPECTED)
+
+
+def test_no_public_name_is_listed_twice_or_private() -> None:
+    names = public_names()
+    assert len(names) == len(set(names))
+    assert [name for name in names if name.startswith("_") and name != "__version__"] == []
+
+
+def test_every_public_name_can_be_had() -> None:
+    assert [name for name in public_names() if not hasattr(beforehand, name)] == []
+
+
+def test_every_public_class_and_function_says_what_it_is_for() -> None:
+    # `__doc__`, not `inspect.getdoc`: a docstring inherited from a base class tells nothing about this one.
+    silent = [
+        name
+        for name in public_names()
+        if (inspect.isclass(thing := getattr(beforehand, name)) or inspect.isroutine(thing)) and not (thing.__doc__ or "").strip()
+    ]
+    assert silent == []
