@@ -8,17 +8,18 @@ from typing import Any
 
 import msgspec
 
+from .calls import Batch, Call
 from .decisions import HumanAnswer
 from .errors import Aborted, HookFailed
 from .events import MessageEnd, MessageStart
+from .gating import apply_answer
 from .hooks.dispatch import dispatch
 from .hooks.hook import Hook
 from .messages import AssistantMessage, ToolCall, ToolMessage
 from .respond import ON_MESSAGE, same_role
 from .seams import IncomingMessage
 from .state import RunState
-from .toolcall import Batch, Call, Suspend, announce, apply_answer, conclude, execute, finish, prepare
-from .tools import ToolResult
+from .toolcall import announce, check, conclude, execute, look_up, settle
 
 TRUNCATED = (
     "Tool {name} was not run: the reply was cut at its length limit, so the arguments may be incomplete. "
@@ -53,10 +54,16 @@ async def run_calls(run: RunState, message: AssistantMessage, parts: Sequence[To
     calls = [Call(part) for part in parts]
     if message.stop_reason == "length":
         return await _all_truncated(run, calls)
-    if _in_sequence(run, calls):
+    if run.sequential and _in_sequence(run, calls):
         return await _sequential(run, batch, calls)
-    await _preflight(run, batch, calls)
-    await _run_bodies(run, [call for call in calls if call.outcome is None])
+    for call in calls:
+        await _preflight(run, batch, call)
+    if batch.steered_by is not None or run.signal.aborted:
+        for call in calls:
+            if call.outcome is None:
+                _cancel(run, batch, call)
+                await settle(run, call)
+    await _run_bodies(run, calls)
     return await _store_all(run, Suspension(message, batch, calls))
 
 
@@ -77,7 +84,7 @@ async def resume_calls(run: RunState, waiting: Suspension, answers: Mapping[str,
         if call.outcome is None:
             to_run.append(call)
         elif call.outcome != "pending":
-            await _settled(run, call)
+            await settle(run, call)
     if _in_sequence(run, to_run):
         for call in to_run:
             await _run_bodies(run, [call])
@@ -103,28 +110,19 @@ def _in_sequence(run: RunState, calls: list[Call]) -> bool:
 # --- before the bodies ---------------------------------------------------------------------------
 
 
-async def _preflight(run: RunState, batch: Batch, calls: list[Call]) -> None:
-    """Announce, validate and gate one call after another; those that will not run are concluded at once."""
-    for call in calls:
+async def _preflight(run: RunState, batch: Batch, call: Call) -> None:
+    """Announce, validate and gate one call. One that will not run is settled at once."""
+    if run.events.takers["tool_execution_start"]:
         await announce(run, call)
-        await _decide(run, batch, call)
-        if call.outcome is not None:
-            await _settled(run, call)
-    if batch.steered_by is not None or run.signal.aborted:
-        for call in calls:
-            if call.outcome is None:
-                _cancel(run, batch, call)
-                await _settled(run, call)
-
-
-async def _decide(run: RunState, batch: Batch, call: Call) -> None:
     if run.signal.aborted or batch.steered_by is not None:
         _cancel(run, batch, call)
-        return
-    try:
-        await prepare(run, call, batch)
-    except Aborted:
-        call.settle("aborted", "Operation aborted")
+    elif look_up(run, call):
+        try:
+            await check(run, call, batch)
+        except Aborted:
+            call.settle("aborted", "Operation aborted")
+    if call.outcome is not None:
+        await settle(run, call)
 
 
 def _cancel(run: RunState, batch: Batch, call: Call) -> None:
@@ -132,11 +130,6 @@ def _cancel(run: RunState, batch: Batch, call: Call) -> None:
         call.settle("aborted", "Operation aborted")
     else:
         call.settle("cancelled", f"Cancelled: the person steered the turn away at the call of {batch.steered_by}.")
-
-
-async def _settled(run: RunState, call: Call) -> None:
-    await finish(run, call)
-    await conclude(run, call)
 
 
 async def _all_truncated(run: RunState, calls: list[Call]) -> Results:
@@ -153,12 +146,8 @@ async def _sequential(run: RunState, batch: Batch, calls: list[Call]) -> Results
     """Each call to its end before the next begins. A call that waits for a person does not hold up the others."""
     results = Results([])
     for call in calls:
-        await announce(run, call)
-        await _decide(run, batch, call)
-        if call.outcome is None:
-            await _run_bodies(run, [call])
-        else:
-            await _settled(run, call)
+        await _preflight(run, batch, call)
+        await _run_bodies(run, [call])
         if any(c.outcome == "pending" for c in calls):
             continue
         await _store(run, call, results)
@@ -173,16 +162,18 @@ async def _sequential(run: RunState, batch: Batch, calls: list[Call]) -> Results
 # --- the bodies ----------------------------------------------------------------------------------
 
 
-async def _run_bodies(run: RunState, calls: list[Call]) -> None:
-    """Run the bodies, all at once.
+async def _run_bodies(run: RunState, calls: Sequence[Call]) -> None:
+    """Run the bodies of those that may run, all at once.
 
     A single call that nobody watches runs in the run's own task. Otherwise each gets a task, and this one stays free to
     deliver events in order and to notice an abort.
     """
-    if not calls:
-        return
     if len(calls) == 1 and not run.events:
-        await _body(run, calls[0])
+        if calls[0].outcome is None:
+            await _body(run, calls[0])
+        return
+    calls = [call for call in calls if call.outcome is None]
+    if not calls:
         return
     loop = asyncio.get_running_loop()
     tasks = {loop.create_task(_body(run, call)): call for call in calls}
@@ -223,7 +214,7 @@ async def _collect(run: RunState, tasks: dict[asyncio.Task[None], Call]) -> None
 async def _body(run: RunState, call: Call) -> None:
     await execute(run, call)
     if not call.concluded:  # otherwise it was given up after an abort, and this is a late result
-        await _settled(run, call)
+        await settle(run, call)
 
 
 # --- the results ---------------------------------------------------------------------------------
@@ -231,9 +222,12 @@ async def _body(run: RunState, call: Call) -> None:
 
 async def _store_all(run: RunState, batch: Suspension) -> Results:
     calls: list[Call] = batch.calls
-    if any(call.outcome == "pending" for call in calls):
-        return Results([], suspended=batch)
-    results = Results([], terminate=all(call.result.terminate for call in calls))
+    terminate = True
+    for call in calls:
+        if call.outcome == "pending":
+            return Results([], suspended=batch)
+        terminate = terminate and call.result.terminate
+    results = Results([], terminate)
     for call in calls:
         await _store(run, call, results)
     return results
@@ -241,14 +235,14 @@ async def _store_all(run: RunState, batch: Suspension) -> Results:
 
 async def _store(run: RunState, call: Call, results: Results) -> None:
     """Put a result into the history. Whatever a hook at 10 does, the call gets exactly one."""
-    if call.failure is not None:
-        results.failure = results.failure or call.failure
     result = call.result
     message = ToolMessage(call.id, call.name, result.content, result.is_error, result.details, result.usage)
+    if call.failure is not None:
+        results.failure = results.failure or call.failure
     if result.usage is not None:
         run.add_usage(result.usage, "")
-    if hooks := run.plan.hooks.at("on_message"):
-        message = await _judge(run, call, message, hooks, results)
+    if run.hooks.on_message:
+        message = await _judge(run, call, message, run.hooks.on_message, results)
     if run.events.takers["message_start"]:
         await run.emit(MessageStart(message=message, origin="tool", **run.event_fields()))
     run.store(message)
@@ -284,5 +278,3 @@ async def abandon(run: RunState, waiting: Suspension) -> None:
             await conclude(run, call)
     await _store_all(run, waiting)
 
-
-__all__ = ["Results", "Suspend", "Suspension", "ToolResult", "abandon", "resume_calls", "run_calls"]

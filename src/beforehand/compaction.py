@@ -53,7 +53,7 @@ async def compact(run: RunState, keep: int, threshold: int | None = None) -> Com
     if not old:
         return Compacted(None, reason=f"there is nothing before the last {keep} messages")
     ruling = None
-    if hooks := run.plan.hooks.at("before_compaction"):
+    if hooks := run.hooks.before_compaction:
         context = Compaction(run.info, old, kept, estimate_tokens(old), threshold)
         ruling = await dispatch(run, BEFORE, hooks, context)
         if isinstance(ruling.verdict, Block):

@@ -155,7 +155,7 @@ class Conversation:
     def _new_run(self, run_id: str | None, deps: Any, limits: Limits | None) -> RunState:
         run = RunState(self.plan, self._history, self._events, self._queues)
         if run_id is not None:
-            run.run_id = run_id
+            run.set_id(run_id)
         if limits is not None:
             run.use_limits(limits)
         run.deps = deps

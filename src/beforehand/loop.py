@@ -17,7 +17,7 @@ from .events import AgentEnd, AgentStart, MessageEnd, MessageStart, StopReason, 
 from .hooks.dispatch import dispatch
 from .messages import AssistantMessage, Message, ToolMessage
 from .request import adopt_update, answer_message, apply_update, authorize, prepare_request, replay, send
-from .respond import ON_MESSAGE, Reply, receive_reply, same_role
+from .respond import ON_MESSAGE, receive_reply, same_role
 from .seams import BY_NAME, Cause, FinishedTurn, IncomingMessage, NextTurn, RunStart
 from .seams import TurnStart as BeforeTurn
 from .state import RunState
@@ -42,7 +42,7 @@ class Turn(msgspec.Struct):
 async def run_loop(run: RunState, prompts: Sequence[Message], waiting: Suspension | None = None, answers: object = None) -> None:
     """Do one run, with these prompts or from a batch that waited. What became of it is in `run` afterwards."""
     try:
-        if prompts and (asked := run.plan.hooks.at("before_run")):
+        if prompts and (asked := run.hooks.before_run):
             ruling = await dispatch(run, BEFORE_RUN, asked, RunStart(run.info, tuple(prompts), run.history.view()))
             if ruling.verdict is not None:
                 run.stop_reason, run.reason = "blocked", ruling.verdict.reason  # type: ignore[attr-defined]
@@ -72,11 +72,12 @@ async def _turns(run: RunState, incoming: list[Message], waiting: Suspension | N
         while True:
             if waiting is not None:
                 turn = Turn(waiting.message)
-                await _take_results(run, turn, await resume_calls(run, waiting, answers))  # type: ignore[arg-type]
+                _take_results(run, turn, await resume_calls(run, waiting, answers))  # type: ignore[arg-type]
                 waiting = None
             else:
                 if cause is not None:
-                    incoming = await _prepare_next(run, turn, cause)
+                    added = await _ask_next(run, turn, cause) if run.hooks.prepare_next_turn else ()
+                    incoming = [*added, *_queued(run, cause)]
                 turn = Turn()
                 if not await _begin_turn(run, incoming, first=cause is None):
                     return
@@ -132,26 +133,30 @@ def _next_cause(run: RunState, turn: Turn) -> Cause | None:
     return "continue" if turn.go_on or turn.resend else None
 
 
-async def _prepare_next(run: RunState, turn: Turn, cause: Cause) -> list[Message]:
-    """Seam 16, and the messages the next turn begins with: a hook's first, then queued ones."""
-    incoming: list[Message] = []
-    if asked := run.plan.hooks.at("prepare_next_turn"):
-        context = NextTurn(
-            run.info, run.turn, turn.message, turn.results, run.context_value(), run.history.view()[run.first_message :],
-            cause=cause, model=run.model, thinking_level=run.thinking_level,
-        )  # fmt: skip
-        ruling = await dispatch(run, NEXT, asked, context, adopt=adopt_update(run))
-        _check_abort(run)
-        apply_update(run, ruling.changes)
-        incoming += ruling.changes.get("add_messages", ())
-    incoming += run.hook_queue
-    run.hook_queue = []
-    return incoming + (run.queues.next_steering() or (run.queues.next_follow_up() if cause == "follow_up" else []))
+async def _ask_next(run: RunState, turn: Turn, cause: Cause) -> Sequence[Message]:
+    """Seam 16. Returns the messages it adds, which enter the next turn before queued ones."""
+    context = NextTurn(
+        run.info, run.turn, turn.message, turn.results, run.context_value(), run.history.view()[run.first_message :],
+        cause=cause, model=run.model, thinking_level=run.thinking_level,
+    )  # fmt: skip
+    ruling = await dispatch(run, NEXT, run.hooks.prepare_next_turn, context, adopt=adopt_update(run))
+    _check_abort(run)
+    apply_update(run, ruling.changes)
+    return ruling.changes.get("add_messages", ())  # type: ignore[no-any-return]
+
+
+def _queued(run: RunState, cause: Cause) -> list[Message]:
+    """What waits for the next turn: hooks' messages, then steering, else a follow-up if that is why it happens."""
+    queued, run.hook_queue = run.hook_queue, []
+    queues = run.queues
+    if queues.steering:
+        return queued + queues.next_steering()
+    return queued + queues.next_follow_up() if cause == "follow_up" else queued
 
 
 async def _begin_turn(run: RunState, incoming: list[Message], first: bool) -> bool:
     """Seam 2, `turn_start`, and the incoming messages. False if a hook ended the run instead."""
-    if asked := run.plan.hooks.at("before_turn"):
+    if asked := run.hooks.before_turn:
         context = BeforeTurn(run.info, run.turn + 1, run.history.view(), tuple(incoming))
         ruling = await dispatch(run, BEFORE_TURN, asked, context)
         if ruling.verdict is not None:
@@ -164,11 +169,13 @@ async def _begin_turn(run: RunState, incoming: list[Message], first: bool) -> bo
         await run.emit(TurnStart(number=run.turn, **run.event_fields()))
     for message in incoming:
         await _take_in(run, message)
-    for message in run.queues.next_steering() if first and run.poll_first else []:
-        await _take_in(run, message)
-    queued, run.hook_queue = run.hook_queue, []
-    for message in queued:  # what a hook queued about the messages just taken in
-        await _take_in(run, message)
+    if first and run.poll_first and run.queues.steering:
+        for message in run.queues.next_steering():
+            await _take_in(run, message)
+    if run.hook_queue:  # what a hook queued about the messages just taken in
+        queued, run.hook_queue = run.hook_queue, []
+        for message in queued:
+            await _take_in(run, message)
     return True
 
 
@@ -178,7 +185,7 @@ async def _take_in(run: RunState, message: Message) -> None:
         return
     origin = message.origin
     queued = message
-    if asked := run.plan.hooks.at("on_message"):
+    if asked := run.hooks.on_message:
         context = IncomingMessage(run.info, message, origin, 0, run.history.view())
         ruling = await dispatch(run, ON_MESSAGE, asked, context, adopt=same_role(message))
         if ruling.verdict is not None:
@@ -204,7 +211,7 @@ async def _turn(run: RunState, turn: Turn) -> None:
         return
     _check_abort(run)
     outgoing = await prepare_request(run)
-    ruling = await authorize(run, outgoing, "turn")
+    ruling = await authorize(run, outgoing, "turn") if run.hooks.authorize_request else None
     if ruling is None:
         reply = await receive_reply(run, send(run, outgoing), whole=not outgoing.model.streams)
     elif isinstance(ruling.verdict, Answer):
@@ -216,10 +223,6 @@ async def _turn(run: RunState, turn: Turn) -> None:
         turn.message = await _store_failure(run, f"blocked by {ruling.by.name if ruling.by else 'a hook'}: {reason}")
         turn.stop, run.reason = "blocked", reason
         return
-    await _take_reply(run, turn, reply)
-
-
-async def _take_reply(run: RunState, turn: Turn, reply: Reply) -> None:
     turn.message = reply.message
     if reply.error is not None:
         turn.stop, run.error = "error", reply.error
@@ -228,12 +231,12 @@ async def _take_reply(run: RunState, turn: Turn, reply: Reply) -> None:
     elif reply.interrupt is not None:
         _interrupted(run, turn, reply.interrupt)
     elif reply.message is not None and (calls := reply.message.tool_calls):
-        await _take_results(run, turn, await run_calls(run, reply.message, calls))
+        _take_results(run, turn, await run_calls(run, reply.message, calls))
     if turn.stop is None and run.signal.aborted:
         turn.stop = "aborted"
 
 
-async def _take_results(run: RunState, turn: Turn, results: Results) -> None:
+def _take_results(run: RunState, turn: Turn, results: Results) -> None:
     turn.results = tuple(results.messages)
     if results.failure is not None:
         raise results.failure
@@ -262,7 +265,7 @@ def _interrupted(run: RunState, turn: Turn, interrupt: object) -> None:
 async def _close_turn(run: RunState, turn: Turn) -> None:
     """Seam 14, `turn_end`, seam 15."""
     failed = turn.stop in ("error", "aborted", "blocked", "interrupted")
-    if asked := run.plan.hooks.at("finish_turn"):
+    if asked := run.hooks.finish_turn:
         ruling = await dispatch(run, FINISH, asked, _finished(run, turn))
         if isinstance(ruling.verdict, End) and not failed:
             turn.stop, run.reason = "ended", ruling.verdict.reason
@@ -274,7 +277,8 @@ async def _close_turn(run: RunState, turn: Turn) -> None:
     if run.signal.aborted and turn.stop is None:
         turn.stop = "aborted"
     turn.closed = True
-    await _turn_end(run, turn)
+    if run.hooks.after_turn or run.events.takers["turn_end"]:
+        await _turn_end(run, turn)
 
 
 def _count_resend(run: RunState, turn: Turn) -> None:
@@ -288,7 +292,7 @@ def _count_resend(run: RunState, turn: Turn) -> None:
 async def _turn_end(run: RunState, turn: Turn) -> None:
     if run.events.takers["turn_end"]:
         await run.emit(TurnEnd(message=turn.message, tool_results=turn.results, **run.event_fields()))
-    if asked := run.plan.hooks.at("after_turn"):
+    if asked := run.hooks.after_turn:
         await dispatch(run, AFTER, asked, _finished(run, turn))
 
 
@@ -333,7 +337,7 @@ async def _end_failed_turn(run: RunState, turn: Turn, ask: bool) -> None:
 
 
 async def _ask_finish(run: RunState, turn: Turn) -> None:
-    if asked := run.plan.hooks.at("finish_turn"):
+    if asked := run.hooks.finish_turn:
         await dispatch(run, FINISH, asked, _finished(run, turn))
 
 

@@ -15,10 +15,10 @@ from .errors import Aborted, ConfigError, RequestBlocked, RequestTooLarge
 from .hooks.check import Refused
 from .hooks.dispatch import Ruling, dispatch
 from .messages import (
-    AssistantMessage, History, HistoryView, Image, Message, Options, Request, Text, Thinking, ThinkingLevel, ToolCall, ToolMessage,
+    AssistantMessage, History, HistoryView, Image, Message, Request, Text, Thinking, ToolCall, ToolMessage,
     estimate_tokens, is_sendable,
 )  # fmt: skip
-from .models.base import CallInfo, Finish, ImageDelta, Model, ModelEvent, TextDelta, ThinkingDelta, ToolCallDelta
+from .models.base import NO_CALL_INFO, CallInfo, Finish, ImageDelta, Model, ModelEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from .seams import BY_NAME, KeyRequest, MessagesView, OutgoingRequest, ProviderCall, RequestKind, RequestPlan
 from .state import RunState, Scope
 from .validity import invalid_request
@@ -41,32 +41,34 @@ class Outgoing(msgspec.Struct):
 
 async def prepare_request(run: RunState) -> Outgoing:
     """Seams 3 to 7. Raises `HookFailed`, `RequestTooLarge` or `Aborted`; nothing has left then."""
-    repair(run)
-    hooks = run.plan.hooks
-    system = await _system_text(run)
-    model, level, context = run.model, run.thinking_level, run.context
-    tools, specs, messages = run.tools, run.tool_specs, context.view()
-    if asked := hooks.at("prepare_request"):
+    if run.context.open_calls:
+        repair(run)
+    hooks = run.hooks
+    system = await _system_text(run) if run.plan.dynamic else run.system
+    model, level, messages = run.model, run.thinking_level, run.context.view()
+    tools, specs = run.tools, run.tool_specs
+    if hooks.prepare_request:
         plan = RequestPlan(run.info, msgspec.structs.replace(run.context_value(), system=system), model, level)
-        ruling = await dispatch(run, PREPARE, asked, plan, adopt=adopt_update(run))
+        ruling = await dispatch(run, PREPARE, hooks.prepare_request, plan, adopt=adopt_update(run))
         once = ruling.changes.get("once", False)
         if not once:
             apply_update(run, ruling.changes)
         plan = ruling.context
         model, level, messages, system = plan.model, plan.thinking_level, plan.context.messages, plan.context.system
         tools, specs = (run.tools, run.tool_specs) if not once else _tools_of(plan.context.tools)
-    messages = await _convert(run, messages, model)
-    request = Request(system, messages, specs, _options(run, level))
-    if asked := hooks.at("before_provider_call"):
-        ruling = await dispatch(run, PROVIDER, asked, ProviderCall(run.info, request, model, tuple(tools)), adopt=_valid_request)
-        request = ruling.context.request
+    if hooks.transform_context or hooks.convert_to_llm:
+        messages = await _convert(run, messages, model)
+    elif not (isinstance(messages, HistoryView) and messages.all_sendable):
+        messages = _sendable(messages)
+    options = run.options if run.options.thinking_level == level else msgspec.structs.replace(run.options, thinking_level=level)
+    request = Request(system, messages, specs, options)
+    if hooks.before_provider_call:
+        context = ProviderCall(run.info, request, model, tuple(tools))
+        request = (await dispatch(run, PROVIDER, hooks.before_provider_call, context, adopt=_valid_request)).context.request
     _check_size(run, request, model)
-    key = await _key(run, model)
+    info = await _call_info(run, model) if hooks.get_api_key or _watched(run) else NO_CALL_INFO
     _stop_if_aborted(run)
-    return Outgoing(request, model, CallInfo(key, _observer(run)) if key or _watched(run) else _NO_INFO)
-
-
-_NO_INFO = CallInfo()
+    return Outgoing(request, model, info)
 
 
 def _stop_if_aborted(run: RunState) -> None:
@@ -97,22 +99,18 @@ async def _system_text(run: RunState) -> str:
     return "\n\n".join(texts)
 
 
-def _options(run: RunState, level: ThinkingLevel) -> Options:
-    options = run.options
-    return options if options.thinking_level == level else msgspec.structs.replace(options, thinking_level=level)
-
-
 async def _convert(run: RunState, messages: Sequence[Message], model: Model) -> Sequence[Message]:
-    hooks = run.plan.hooks
-    if asked := hooks.at("transform_context"):
-        ruling = await dispatch(run, TRANSFORM, asked, MessagesView(run.info, messages, model))
-        messages = ruling.context.messages
-    if asked := hooks.at("convert_to_llm"):
+    """Seams 4 and 5. Without a hook at 5 that replaces them, what no model can read is dropped."""
+    if asked := run.hooks.transform_context:
+        messages = (await dispatch(run, TRANSFORM, asked, MessagesView(run.info, messages, model))).context.messages
+    if asked := run.hooks.convert_to_llm:
         ruling = await dispatch(run, CONVERT, asked, MessagesView(run.info, messages, model))
         if ruling.changes:
             return ruling.context.messages  # type: ignore[no-any-return]
-    if isinstance(messages, HistoryView) and messages.all_sendable:
-        return messages
+    return messages if isinstance(messages, HistoryView) and messages.all_sendable else _sendable(messages)
+
+
+def _sendable(messages: Sequence[Message]) -> Sequence[Message]:
     return tuple([m for m in messages if is_sendable(m)])
 
 
@@ -135,23 +133,18 @@ def _check_size(run: RunState, request: Request, model: Model) -> None:
         )
 
 
-async def _key(run: RunState, model: Model) -> str | None:
-    asked = run.plan.hooks.at("get_api_key")
-    if not asked:
-        return None
-    ruling = await dispatch(run, KEY, asked, KeyRequest(run.info, model.provider, model.endpoint))
-    return ruling.changes.get("key")
+async def _call_info(run: RunState, model: Model) -> CallInfo:
+    """The key for this request (seam 7), and who watches the wire. Neither is part of the request."""
+    key = None
+    if asked := run.hooks.get_api_key:
+        ruling = await dispatch(run, KEY, asked, KeyRequest(run.info, model.provider, model.endpoint))
+        key = ruling.changes.get("key")
+    return CallInfo(key, run.wire_event if _watched(run) else None)
 
 
 def _watched(run: RunState) -> bool:
     takers = run.events.takers
     return bool(takers["request_sent"] or takers["response_received"] or takers["provider_event"])
-
-
-def _observer(run: RunState) -> Any:
-    if not _watched(run):
-        return None
-    return run.wire_event
 
 
 # --- sticky updates (3 and 16) -------------------------------------------------------------------
@@ -188,7 +181,7 @@ def apply_update(run: RunState, changes: dict[str, Any]) -> None:
 
 async def authorize(run: RunState, outgoing: Outgoing, kind: RequestKind, hooks: Sequence[Any] | None = None) -> Ruling | None:
     """Seam 8, for every request that would leave. `None`: it may go. Otherwise the ruling says Block or Answer."""
-    asked = run.plan.hooks.at("authorize_request") if hooks is None else hooks
+    asked = run.hooks.authorize_request if hooks is None else hooks
     if not asked:
         return None
     model = outgoing.model
@@ -209,9 +202,8 @@ async def ask_directly(run: RunState, request: Request, kind: RequestKind, askin
 
     `asking` is the hook on whose behalf it is made: it is not asked about its own request.
     """
-    key = await _key(run, run.model)
-    outgoing = Outgoing(request, run.model, CallInfo(key, _observer(run)))
-    hooks = [h for h in run.plan.hooks.at("authorize_request") if h is not asking]
+    outgoing = Outgoing(request, run.model, await _call_info(run, run.model))
+    hooks = [h for h in run.hooks.authorize_request if h is not asking]
     ruling = await authorize(run, outgoing, kind, hooks)
     if ruling is not None:
         if isinstance(ruling.verdict, Answer):
@@ -257,9 +249,7 @@ async def replay(message: AssistantMessage) -> AsyncIterator[ModelEvent]:
 
 
 def repair(run: RunState) -> None:
-    """Give every call without a result one that says so. Costs nothing when there is none."""
-    if not run.context.open_calls:
-        return
+    """Give every call without a result one that says so."""
     mended: list[Message] = []
     missing: dict[str, ToolCall] = {}
     for message in run.context.view():

@@ -18,9 +18,9 @@ from .events import ChunkKind, MessageEnd, MessageRetracted, MessageStart, Messa
 from .hooks.check import Refused
 from .hooks.dispatch import dispatch, fail
 from .hooks.hook import Hook
-from .messages import NO_USAGE, AssistantMessage, Image, Message, MessageStop, Part, Text, Thinking, ToolCall, Usage
+from .messages import NO_USAGE, AssistantMessage, Message, MessageStop, Origin, Part, Text, Thinking, ToolCall, Usage
 from .models.base import Finish, ImageDelta, ModelEvent, TextDelta, ThinkingDelta, ToolCallDelta
-from .seams import BY_NAME, Chunk, IncomingMessage
+from .seams import BY_NAME, IncomingMessage
 from .state import RunState, Scope
 from .stream.guard import Guard, Interrupted
 
@@ -29,27 +29,25 @@ ON_MESSAGE = BY_NAME["on_message"]
 
 
 class _OpenCall:
-    """A tool call while its arguments arrive. `shown` is what the guard has let pass of them."""
+    """A tool call while its arguments arrive: `shown` are the pieces the guard has let pass."""
 
-    __slots__ = ("id", "name", "raw", "shown")
+    __slots__ = ("id", "name", "shown")
 
     def __init__(self, call_id: str) -> None:
         self.id = call_id
         self.name = ""
-        self.raw: list[str] = []
         self.shown: list[str] = []
 
 
 class Draft:
     """A reply while it arrives: its parts in order, and how it ended."""
 
-    __slots__ = ("by_index", "calls", "id", "parts", "released", "signature", "started", "stop_reason", "usage", "withheld")
+    __slots__ = ("calls", "id", "parts", "released", "signature", "started", "stop_reason", "usage", "withheld")
 
     def __init__(self, message_id: str) -> None:
         self.id = message_id
         self.parts: list[tuple[str, Any]] = []
-        self.calls: list[_OpenCall] = []
-        self.by_index: dict[int, _OpenCall] = {}
+        self.calls: dict[int, _OpenCall] = {}
         self.signature: str | None = None
         self.stop_reason: MessageStop | None = None
         self.usage: Usage = NO_USAGE
@@ -63,24 +61,29 @@ class Draft:
         else:
             self.parts.append((kind, [text]))
 
+    def count(self, run: RunState, text: str) -> None:
+        """This text has been shown."""
+        self.released += len(text)
+        run.characters_released += len(text)
+
     def content(self, with_calls: bool) -> tuple[Part, ...]:
         content: list[Part] = []
         for kind, value in self.parts:
-            if kind == "text":
-                content.append(Text(value[0] if len(value) == 1 else "".join(value)))
+            if kind == "call":
+                if with_calls:
+                    content.append(ToolCall(value.id, value.name, "".join(value.shown) or "{}"))
+            elif kind == "text":
+                content.append(Text("".join(value)))
             elif kind == "thinking":
                 content.append(Thinking("".join(value), self.signature))
-            elif kind == "image":
+            else:
                 content.append(value)
-            elif with_calls:
-                content.append(ToolCall(value.id, value.name, "".join(value.shown) or "{}"))
         return tuple(content)
 
-    def message(self, run: RunState, stop_reason: MessageStop, error: str | None = None) -> AssistantMessage:
-        complete = stop_reason not in ("error", "aborted")
-        return AssistantMessage(
-            self.content(complete), stop_reason, self.usage, run.model.name, run.model.provider, self.id, run.thinking_level, error
-        )
+    def message(self, run: RunState, stop_reason: MessageStop, error: str | None = None, origin: Origin = "model") -> AssistantMessage:
+        model = run.model
+        content = self.content(stop_reason != "error" and stop_reason != "aborted")
+        return AssistantMessage(content, stop_reason, self.usage, model.name, model.provider, self.id, run.thinking_level, error, origin)
 
 
 class Reply:
@@ -95,34 +98,28 @@ class Reply:
         self.aborted = False
 
 
-async def receive_reply(run: RunState, events: AsyncIterator[ModelEvent], whole: bool, origin: str = "model") -> Reply:
+async def receive_reply(run: RunState, events: AsyncIterator[ModelEvent], whole: bool, origin: Origin = "model") -> Reply:
     """Take in one reply and store it. Never raises for what the model, a hook or an abort did: the reply says so."""
-    run.messages_made += 1
-    draft = Draft(f"{run.run_id[:12]}-{run.messages_made}")
-    message_hooks = run.plan.hooks.at("on_message")
-    if any(hook.hold for hook in message_hooks):
+    draft = Draft(run.next_message_id())
+    guard = None
+    if run.hooks.on_chunk:
+        guard = _guard(run, run.hooks.on_chunk, draft)
+    if run.hooks.on_message and any([hook.hold for hook in run.hooks.on_message]):
         draft.withheld = []
-    chunk_hooks = run.plan.hooks.at("on_chunk")
-    guard = _guard(run, chunk_hooks, draft) if chunk_hooks else None
-    interrupt: Interrupt | None = None
     try:
-        try:
-            await _receive(run, draft, guard, events, whole)
-        finally:
-            run.scope = Scope.NONE
-        message = draft.message(run, draft.stop_reason or "stop")
-        if origin != "model":
-            message = msgspec.structs.replace(message, origin=origin)
-        if message_hooks:
-            message = await _judge(run, draft, message, message_hooks)
-        return await _keep(run, draft, message)
+        await _receive(run, draft, guard, events, whole)
+        message = draft.message(run, draft.stop_reason or "stop", None, origin)
+        if run.hooks.on_message:
+            message = await _judge(run, draft, message, run.hooks.on_message)
+        return await _keep(run, message)
     except Interrupted as stop:
-        interrupt = stop.verdict
+        run.scope = Scope.NONE
+        await _close(events)
+        return await _interrupted(run, draft, stop.verdict)
     except (Exception, asyncio.CancelledError, Stop) as error:
+        run.scope = Scope.NONE
         await _close(events)
         return await _cut(run, draft, error)
-    await _close(events)
-    return await _interrupted(run, draft, interrupt)
 
 
 def _guard(run: RunState, hooks: tuple[Hook, ...], draft: Draft) -> Guard:
@@ -147,8 +144,9 @@ async def _close(events: AsyncIterator[ModelEvent]) -> None:
 
 
 async def _receive(run: RunState, draft: Draft, guard: Guard | None, events: AsyncIterator[ModelEvent], whole: bool) -> None:
-    plain = whole or (guard is None and draft.withheld is None and not run.events.takers["message_update"])
+    takers = run.events.takers
     early = None if whole else guard
+    gather = whole or (guard is None and draft.withheld is None)  # text that nobody has to judge on the way
     signal = run.signal
     run.scope = Scope.STREAM
     async for event in events:
@@ -156,41 +154,42 @@ async def _receive(run: RunState, draft: Draft, guard: Guard | None, events: Asy
         if signal.aborted:
             raise Aborted("aborted")
         if not draft.started:
-            await _start(run, draft)
+            draft.started = True
+            if takers["message_start"]:
+                await _start(run, draft)
         kind = type(event)
-        if kind is TextDelta:
-            if plain:
-                draft.add("text", event.text)  # type: ignore[union-attr]
+        if kind is TextDelta or kind is ThinkingDelta:
+            channel: ChunkKind = "text" if kind is TextDelta else "thinking"
+            if kind is ThinkingDelta and event.signature:  # type: ignore[union-attr]
+                draft.signature = event.signature  # type: ignore[union-attr]
+            if gather and (whole or not takers["message_update"]):
+                draft.add(channel, event.text)  # type: ignore[union-attr]
+                if not whole:
+                    draft.count(run, event.text)  # type: ignore[union-attr]
             else:
-                await _text(run, draft, early, "text", event.text)  # type: ignore[union-attr]
+                await _text(run, draft, early, channel, event.text)  # type: ignore[union-attr]
         elif kind is ToolCallDelta:
-            await _call_delta(run, draft, early, event)  # type: ignore[arg-type]
+            call = draft.calls.get(event.index) or _open_call(run, draft, event)  # type: ignore[union-attr,arg-type]
+            piece = event.arguments  # type: ignore[union-attr]
+            if piece:
+                call.shown.append(piece if early is None else await early.feed("tool_call", piece, call.id))
         elif kind is Finish:
             draft.stop_reason, draft.usage = event.stop_reason, event.usage  # type: ignore[union-attr]
-        elif kind is ThinkingDelta:
-            draft.signature = event.signature or draft.signature  # type: ignore[union-attr]
-            if plain:
-                draft.add("thinking", event.text)  # type: ignore[union-attr]
-            else:
-                await _text(run, draft, early, "thinking", event.text)  # type: ignore[union-attr]
         elif kind is ImageDelta:
             draft.parts.append(("image", event.image))  # type: ignore[union-attr]
         else:
-            raise InvalidResponse(f"the model {run.model!r} yielded a {kind.__name__}: expected TextDelta, ThinkingDelta, ToolCallDelta, ImageDelta or Finish")
+            raise InvalidResponse(f"the model {run.model!r} yielded a {kind.__name__}, which is no model event")
         run.scope = Scope.STREAM
     run.scope = Scope.NONE
     if draft.stop_reason is None:
         raise NetworkError(f"the reply of {run.model.name} ended without a stop reason: it was cut")
-    if not draft.started:
-        await _start(run, draft)
-    await _finish_channels(run, draft, guard, whole)
+    if guard is not None or whole or (draft.calls and takers["message_update"]):
+        await _finish_channels(run, draft, guard, whole)
 
 
 async def _start(run: RunState, draft: Draft) -> None:
-    draft.started = True
-    if run.events.takers["message_start"]:
-        message = AssistantMessage((), "stop", NO_USAGE, run.model.name, run.model.provider, draft.id, run.thinking_level)
-        await run.emit(MessageStart(message=message, origin="model", **run.event_fields()))
+    message = AssistantMessage((), "stop", NO_USAGE, run.model.name, run.model.provider, draft.id, run.thinking_level)
+    await run.emit(MessageStart(message=message, origin="model", **run.event_fields()))
 
 
 async def _text(run: RunState, draft: Draft, guard: Guard | None, kind: ChunkKind, text: str) -> None:
@@ -205,37 +204,25 @@ async def _show(run: RunState, draft: Draft, kind: ChunkKind, text: str) -> None
     if draft.withheld is not None:
         draft.withheld.append((kind, text))
         return
-    draft.released += len(text)
-    run.characters_released += len(text)
+    draft.count(run, text)
     if run.events.takers["message_update"]:
         await run.emit(MessageUpdate(message_id=draft.id, kind=kind, delta=text, **run.event_fields()))
 
 
-async def _call_delta(run: RunState, draft: Draft, guard: Guard | None, event: ToolCallDelta) -> None:
-    call = draft.by_index.get(event.index)
-    if call is None:
-        call = draft.by_index[event.index] = _OpenCall(_free_id(run, draft, event.id))
-        draft.calls.append(call)
-        draft.parts.append(("call", call))
-    if event.name:
-        call.name = event.name
-    if event.arguments:
-        call.raw.append(event.arguments)
-        call.shown.append(event.arguments if guard is None else await guard.feed("tool_call", event.arguments, call.id))
-
-
-def _free_id(run: RunState, draft: Draft, given: str | None) -> str:
-    """The call's own id, or one with a suffix if it is already in use: results are matched by id."""
-    taken = run.context.call_ids
-    here = {call.id for call in draft.calls}
-    wanted = given or f"call_{run.messages_made}_{len(draft.calls) + 1}"
-    free, n = wanted, 1
-    while free in taken or free in here:
+def _open_call(run: RunState, draft: Draft, event: ToolCallDelta) -> _OpenCall:
+    """The first delta of a call. Its id gets a suffix if it is already in use, because results are matched by id."""
+    given = event.id
+    free = wanted = given or f"call_{run.messages_made}_{len(draft.calls) + 1}"
+    n = 1
+    while free in run.context.call_ids or any([call.id == free for call in draft.calls.values()]):
         n += 1
         free = f"{wanted}-{n}"
-    if free != given and given:
-        run.note("Renamed", f"call id {given!r} is already in use, so this call is {free!r}", free)
-    return free
+    if free != wanted:
+        run.note("Renamed", f"call id {wanted!r} is already in use, so this call is {free!r}", free)
+    call = draft.calls[event.index] = _OpenCall(free)
+    call.name = event.name or ""
+    draft.parts.append(("call", call))
+    return call
 
 
 async def _finish_channels(run: RunState, draft: Draft, guard: Guard | None, whole: bool) -> None:
@@ -246,9 +233,9 @@ async def _finish_channels(run: RunState, draft: Draft, guard: Guard | None, who
         for kind, call_id in guard.open_channels():
             if call_id is None:
                 await _text_end(run, draft, guard, kind)
-    for call in draft.calls:
+    for call in draft.calls.values():
         if guard is not None:
-            rest = await guard.feed("tool_call", "".join(call.raw) if whole else "", call.id, final=True)
+            rest = await guard.feed("tool_call", "".join(call.shown) if whole else "", call.id, final=True)
             call.shown = [rest] if whole else [*call.shown, rest]
         if run.events.takers["message_update"]:
             arguments = "".join(call.shown)
@@ -300,8 +287,7 @@ async def _judge(run: RunState, draft: Draft, message: AssistantMessage, hooks: 
 
 
 async def _release(run: RunState, draft: Draft, kind: ChunkKind, text: str) -> None:
-    draft.released += len(text)
-    run.characters_released += len(text)
+    draft.count(run, text)
     if text and run.events.takers["message_update"]:
         await run.emit(MessageUpdate(message_id=draft.id, kind=kind, delta=text, **run.event_fields()))
 
@@ -329,7 +315,7 @@ def same_role(message: Message) -> Any:
     return adopt
 
 
-async def _keep(run: RunState, draft: Draft, message: AssistantMessage) -> Reply:
+async def _keep(run: RunState, message: AssistantMessage) -> Reply:
     run.store(message)
     run.add_usage(message.usage, message.model)
     if run.events.takers["message_end"]:
@@ -344,7 +330,7 @@ async def _interrupted(run: RunState, draft: Draft, interrupt: Interrupt) -> Rep
     """A hook stopped it: what was shown is retracted, or kept and marked."""
     if interrupt.keep == "aborted" and draft.content(False):
         draft.withheld = None
-        reply = await _keep(run, draft, draft.message(run, "aborted", interrupt.reason or "interrupted"))
+        reply = await _keep(run, draft.message(run, "aborted", interrupt.reason or "interrupted"))
     else:
         await _retract(run, draft)
         reply = Reply(None)
@@ -358,7 +344,7 @@ async def _cut(run: RunState, draft: Draft, error: BaseException) -> Reply:
         draft.parts, draft.withheld = [], None
     if run.was_aborted_by(error):
         if draft.content(False):
-            reply = await _keep(run, draft, draft.message(run, "aborted", run.signal.reason or "Request was aborted"))
+            reply = await _keep(run, draft.message(run, "aborted", run.signal.reason or "Request was aborted"))
         else:
             if draft.started:
                 await _retract(run, draft)
@@ -371,8 +357,8 @@ async def _cut(run: RunState, draft: Draft, error: BaseException) -> Reply:
         raise error
     failure = error if isinstance(error, RunError) else ModelError(f"the model {run.model!r} raised {type(error).__name__}: {error}")
     failure.__cause__ = None if failure is error else error
-    if not draft.started:
+    if not draft.started and run.events.takers["message_start"]:
         await _start(run, draft)
-    reply = await _keep(run, draft, draft.message(run, "error", str(failure)))
+    reply = await _keep(run, draft.message(run, "error", str(failure)))
     reply.error = failure
     return reply

@@ -61,7 +61,7 @@ class RunInfo:
     elapsed = property(lambda self: self._run.elapsed)
     cost = property(lambda self: self._run.cost)
     deps = property(lambda self: self._run.deps)
-    calls = property(lambda self: tuple(self._run.calls.values()))
+    calls = property(lambda self: tuple([CallRecord(c.id, c.name, c.outcome) for c in self._run.calls.values()]))
     signal = property(lambda self: self._run.signal)
 
 

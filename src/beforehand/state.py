@@ -17,7 +17,7 @@ from .events import EVENT_TYPES, DecisionRecord, Event, Irreversible, StopReason
 from .frozen import Frozen
 from .limits import Limits
 from .messages import NO_USAGE, History, Message, Options, Price, ThinkingLevel, ToolSpec, Usage
-from .seams import CallRecord, Context, RunInfo
+from .seams import Context, RunInfo
 from .signals import AbortSignal
 from .tools import Tool
 
@@ -88,17 +88,18 @@ class RunState:
 
     __slots__ = (
         "abandon", "batching", "call_ids", "calls", "cancelling", "characters_released", "context", "decisions", "deps", "error",
-        "events", "first_message", "history", "hook_queue", "info", "interrupt", "limits", "loop", "messages_made", "model",
+        "events", "first_message", "history", "hook_queue", "hooks", "id_prefix", "info", "interrupt", "limits", "loop", "messages_made", "model",
         "options", "outbox", "parent_call_id", "pending", "plan", "poll_first", "queues", "reason", "requests_sent", "resend", "resends",
         "run_id", "scope", "scope_serial", "signal", "slow_hook", "started", "stop_reason", "suspension", "system", "task", "tasks",
-        "thinking_level", "tick", "tick_serial", "tool_specs", "tools", "tools_run", "turn", "usage", "usage_cost", "wake",
+        "sequential", "thinking_level", "tick", "tick_serial", "tool_specs", "tools", "tools_run", "turn", "usage", "usage_cost", "wake",
     )  # fmt: skip
 
     def __init__(self, plan: Plan, history: History, events: Emitter, queues: Queues) -> None:
         self.plan, self.history, self.events, self.queues = plan, history, events, queues
+        self.hooks = plan.hooks
         self.context = history
         self.use_limits(plan.limits)
-        self.run_id = uuid.uuid4().hex
+        self.set_id(uuid.uuid4().hex)
         self.loop = "main"
         self.turn = 0
         self.parent_call_id: str | None = None
@@ -114,7 +115,7 @@ class RunState:
         self.usage: Usage = NO_USAGE
         self.usage_cost = 0.0
         self.decisions: list[DecisionRecord] = []
-        self.calls: dict[str, CallRecord] = {}
+        self.calls: dict[str, Any] = {}
         self.first_message = len(history)
         self.messages_made = 0
         self.requests_sent = self.characters_released = self.tools_run = 0
@@ -143,6 +144,14 @@ class RunState:
         self.batching = False
         self.outbox: deque[Event | Callable[[], Awaitable[Event | None]]] = deque()
         self.wake: asyncio.Future[None] | None = None
+
+    def set_id(self, run_id: str) -> None:
+        self.run_id = run_id
+        self.id_prefix = run_id[:12]
+
+    def next_message_id(self) -> str:
+        self.messages_made += 1
+        return f"{self.id_prefix}-{self.messages_made}"
 
     def use_limits(self, limits: Limits) -> None:
         self.limits = limits
@@ -173,6 +182,7 @@ class RunState:
     def use_tools(self, tools: tuple[Tool, ...]) -> None:
         self.tools: dict[str, Tool] = {tool.name: tool for tool in tools}
         self.tool_specs: tuple[ToolSpec, ...] = tuple([tool.spec for tool in tools])
+        self.sequential = self.plan.tool_mode == "sequential" or any([tool.mode == "sequential" for tool in tools])
 
     def context_value(self) -> Context:
         return Context(self.system, self.context.view(), tuple(self.tools.values()))
@@ -198,6 +208,8 @@ class RunState:
             self.context.append(message)
 
     def add_usage(self, usage: Usage, model_name: str) -> None:
+        if usage is NO_USAGE:
+            return
         self.usage = usage if self.usage is NO_USAGE else self.usage + usage
         price = self.plan.prices.get(model_name)
         if price is not None:

@@ -12,7 +12,7 @@ from .emitter import Emitter
 from .results import RunResult
 from .seams import RunInfo
 from .state import RunState
-from .toolcall import Suspend
+from .calls import Suspend
 from .tools import Tool, ToolContext, ToolResult, tool
 
 

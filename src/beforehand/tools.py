@@ -254,7 +254,7 @@ class Tool(Frozen, kw_only=True, frozen=True, eq=False):
 
     def kwargs_from_json(self, arguments: str) -> dict[str, Any]:
         """`kwargs(validate(arguments))` in one step, where no one needs to see the arguments between. Only if `direct`."""
-        if self.direct:
+        if self.direct and type(arguments) is str:
             values = self._schema.decode_text(arguments)
             if values is not None:
                 return values

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import HookDefinitionError
 from ..seams import BY_NAME
@@ -15,24 +15,31 @@ logger = logging.getLogger("beforehand")
 
 
 class HookSet:
-    """An immutable set of hooks for one loop, in the order they are asked: `order`, then registration, `final` ones last."""
+    """An immutable set of hooks for one loop, in the order they are asked: `order`, then registration, `final` ones last.
 
-    __slots__ = ("_by_seam", "_by_tool", "hooks", "loop")
+    Each seam is an attribute that holds its hooks, so that an unused seam costs one look.
+    """
 
-    def __init__(self, hooks: Iterable[Hook] = (), loop: str = "main") -> None:
-        self.hooks = tuple(dict.fromkeys(hooks))  # one Hook object is asked once, however often it is given
+    __slots__ = ("_by_tool", "hooks", "loop", *BY_NAME)
+
+    def __init__(self, hooks: Iterable[Hook] = (), loop: str = "main", inherited: Iterable[Hook] = ()) -> None:
+        """`inherited` hooks, a parent's, come first at their seams. One Hook object is asked once, however often given."""
+        first = sorted(inherited, key=lambda h: h.order)
+        own = sorted([h for h in dict.fromkeys(hooks) if h not in first and _applies(h.loops, loop)], key=lambda h: h.order)
+        self.hooks: tuple[Hook, ...] = tuple(dict.fromkeys([*inherited, *hooks]))
         self.loop = loop
-        here = [h for h in self.hooks if h.loops is None or any(fnmatchcase(loop, glob) for glob in h.loops)]
-        here.sort(key=lambda h: (h.final, h.order))
-        self._by_seam: dict[str, tuple[Hook, ...]] = {name: tuple(h for h in here if h.seam == name) for name in BY_NAME}
         self._by_tool: dict[tuple[str, str], tuple[Hook, ...]] = {}
+        here = sorted([*first, *own], key=lambda h: h.final)
+        for name in BY_NAME:
+            setattr(self, name, tuple(h for h in here if h.seam == name))
 
-    def at(self, seam: str) -> tuple[Hook, ...]:
-        return self._by_seam[seam]
+    if TYPE_CHECKING:
 
-    def at_tool(self, seam: str, tool: str) -> tuple[Hook, ...]:
+        def __getattr__(self, name: str) -> tuple[Hook, ...]: ...
+
+    def for_tool(self, seam: str, tool: str) -> tuple[Hook, ...]:
         """The hooks at a seam about tool calls that apply to this tool."""
-        hooks = self._by_seam[seam]
+        hooks: tuple[Hook, ...] = getattr(self, seam)
         if not hooks:
             return hooks
         found = self._by_tool.get((seam, tool))
@@ -42,20 +49,17 @@ class HookSet:
         return found
 
     def for_loop(self, loop: str) -> HookSet:
+        """The same hooks, as they apply to another loop."""
         return self if loop == self.loop else HookSet(self.hooks, loop)
 
     def inheriting(self, parent: HookSet) -> HookSet:
         """This set for a sub-agent: its parent's hooks at 8 to 13 come first, whatever their order."""
-        inherited = [h for h in parent.hooks if h.spec.inherited and (h.loops is None or any(fnmatchcase(parent.loop, g) for g in h.loops))]
-        if not inherited:
-            return self
-        child = HookSet(self.hooks, self.loop)
-        family = HookSet([h if h.loops is None else h for h in inherited], parent.loop)
-        for seam in BY_NAME:
-            first = family.at(seam)
-            child._by_seam[seam] = (*first, *(h for h in child._by_seam[seam] if h not in first))
-        child.hooks = (*family.hooks, *(h for h in self.hooks if h not in family.hooks))
-        return child
+        inherited = [h for h in parent.hooks if h.spec.inherited and _applies(h.loops, parent.loop)]
+        return HookSet(self.hooks, self.loop, inherited) if inherited else self
+
+
+def _applies(loops: tuple[str, ...] | None, loop: str) -> bool:
+    return loops is None or any(fnmatchcase(loop, glob) for glob in loops)
 
 
 def collect(items: Iterable[Any]) -> list[Hook]:

@@ -1,8 +1,8 @@
 """Tool calls put together from an OpenAI-compatible reply, whose pieces come in more shapes than the protocol has.
 
 Servers number the pieces or not, give ids never, once or with every piece, cut names or repeat them. What comes out
-keeps the contract of `ToolCallDelta`: calls are numbered 0, 1, 2 as they begin, and the first delta of a call has its
-whole name. For that a call is announced with its first piece of arguments, or when the next call begins.
+keeps the contract of `ToolCallDelta`: calls are numbered 0, 1, 2 in the order of their first deltas, and the first delta
+of a call has its whole name. For that a call is announced with its first piece of arguments, or when the next call begins.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ _NO_FUNCTION = WireFunction()
 
 
 class _Call:
-    __slots__ = ("announced", "arguments", "id", "name", "number")
+    __slots__ = ("arguments", "id", "name", "number")
 
-    def __init__(self, number: int) -> None:
-        self.number = number
+    def __init__(self) -> None:
+        self.number = -1  # until it is announced
         self.id: str | None = None
         self.name = ""
-        self.announced = False
         self.arguments: list[str] = []
 
 
 class CallAssembler:
     """The tool calls of one reply so far."""
 
-    __slots__ = ("_by_index", "_calls")
+    __slots__ = ("_announced", "_by_index", "_calls")
 
     def __init__(self) -> None:
         self._calls: list[_Call] = []
         self._by_index: dict[int, _Call] = {}
+        self._announced = 0
 
     @property
     def count(self) -> int:
@@ -62,16 +62,19 @@ class CallAssembler:
             function = piece.function or _NO_FUNCTION
             call = None if whole else self._find(piece, function.name, position)
             if call is None:
+                if not (piece.id or function.name or function.arguments):
+                    continue
                 call = self._begin(piece.index, events)
+            announced = call.number >= 0
             late_id = None
             if piece.id and call.id is None:
                 call.id = piece.id
-                late_id = piece.id if call.announced else None
-            if function.name and not call.announced and function.name != call.name:  # the same name again is no more of it
+                late_id = piece.id if announced else None
+            if function.name and not announced and function.name != call.name:  # the same name again is no more of it
                 call.name += function.name
             if function.arguments:
                 call.arguments.append(function.arguments)
-            if call.announced:
+            if announced:
                 if function.arguments or late_id:
                     events.append(ToolCallDelta(call.number, late_id, None, function.arguments or ""))
             elif call.arguments and call.name:
@@ -83,7 +86,7 @@ class CallAssembler:
             nothing = not call.arguments and not cut
             if nothing:
                 call.arguments.append("{}")
-            if not call.announced:
+            if call.number < 0:
                 self._announce(call, events)
             elif nothing:
                 events.append(ToolCallDelta(call.number, None, None, "{}"))
@@ -110,16 +113,17 @@ class CallAssembler:
         return None
 
     def _begin(self, index: int | None, events: list[ModelEvent]) -> _Call:
-        if self._calls and self._calls[-1].name and not self._calls[-1].announced:
+        if self._calls and self._calls[-1].name and self._calls[-1].number < 0:
             self._announce(self._calls[-1], events)
-        call = _Call(len(self._calls))
+        call = _Call()
         self._calls.append(call)
         if index is not None:
             self._by_index[index] = call
         return call
 
     def _announce(self, call: _Call, events: list[ModelEvent]) -> None:
-        call.announced = True
+        call.number = self._announced
+        self._announced += 1
         events.append(ToolCallDelta(call.number, call.id, call.name, "".join(call.arguments)))
 
 

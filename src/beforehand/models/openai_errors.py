@@ -56,21 +56,20 @@ def from_status(place: Place, status: int, headers: Mapping[str, str], body: byt
     if 300 <= status < 400:
         return Failure(_redirected(place, status, headers.get("location", "")), False)
     said = _read(body)
-    error = _build(place, status, said, shown(said.message, place.secrets), retry_after)
-    again = status in (408, 409, 429) or status >= 500
-    if not isinstance(error, AuthenticationError | ContextTooLong) and headers.get("x-should-retry") in ("true", "false"):
-        again = headers.get("x-should-retry") == "true"
-    return Failure(error, again and not said.codes & _LASTING and not isinstance(error, ContextTooLong))
+    error = _build(place, status, said, f"answered {status}")
+    error.retry_after = retry_after
+    if isinstance(error, AuthenticationError | ContextTooLong) or said.codes & _LASTING:
+        return Failure(error, False)
+    advice = headers.get("x-should-retry")
+    return Failure(error, advice == "true" if advice in ("true", "false") else status in (408, 409, 429) or status >= 500)
 
 
 def from_payload(place: Place, payload: Any, status: int = 200) -> Failure:
-    """The failure that an error object inside a successful answer means."""
+    """The failure that an error object inside a successful answer means; `status` is that of the answer."""
     said = _said(payload)
-    text = shown(said.message, place.secrets)
-    if said.status is not None and said.status >= 400:
-        error = _build(place, said.status, said, text, None, said.status)
-    else:
-        error = _build(place, _status_of(said), said, text, None, status)
+    meant = said.status if said.status is not None and said.status >= 400 else _status_of(said)
+    error = _build(place, meant, said, "reported an error in its reply")
+    error.status = status
     return Failure(error, isinstance(error, RateLimited | ServerError) and not said.codes & _LASTING)
 
 
@@ -152,26 +151,22 @@ def _status_of(said: _Said) -> int:
     return 500
 
 
-def _build(
-    place: Place, status: int, said: _Said, text: str, retry_after: float | None, answered: int | None = None
-) -> ModelError:
-    """The error for `status`; `answered` is the status of the answer itself, where that differs."""
-    code = f" [{', '.join(sorted(shown(c, place.secrets) for c in said.codes))}]" if said.codes else ""
-    how = f"answered {status}" if answered is None else "reported an error in its reply"
-    line = f"{place.endpoint} {how}{code}: {text or 'no explanation'}"
-    status_field = answered or status
+def _build(place: Place, status: int, said: _Said, how: str) -> ModelError:
+    """The error that `status` and what was said stand for; `how` it was said opens the message."""
+    codes = ", ".join(sorted(shown(code, place.secrets) for code in said.codes))
+    line = f"{place.endpoint} {how}{f' [{codes}]' if codes else ''}: {shown(said.message, place.secrets) or 'no explanation'}"
     if status == 413 or (400 <= status < 500 and status != 429 and _is_context(said)):
-        return ContextTooLong(f"{line}; shorten or compact the conversation", status=status_field)
+        return ContextTooLong(f"{line}; shorten or compact the conversation", status=status)
     if status in (401, 403) or (status < 500 and said.codes & _AUTHENTICATION):
-        return AuthenticationError(f"{line}; check the key: api_key=, OPENAI_API_KEY or a get_api_key hook", status=status_field)
+        return AuthenticationError(f"{line}; check the key: api_key=, OPENAI_API_KEY or a get_api_key hook", status=status)
     if status == 429:
         hint = "the quota is used up" if said.codes & _LASTING else "send less at once, or wait"
-        return RateLimited(f"{line}; {hint}", status=status_field, retry_after=retry_after)
+        return RateLimited(f"{line}; {hint}", status=status)
     if status >= 500:
-        return ServerError(f"{line}; try again later", status=status_field, retry_after=retry_after)
+        return ServerError(f"{line}; try again later", status=status)
     if status == 404:
-        return BadRequest(f"{line}; check base_url and the model name {place.model!r}", status=status_field)
-    return BadRequest(f"{line}; the request needs changing", status=status_field, retry_after=retry_after)
+        return BadRequest(f"{line}; check base_url and the model name {place.model!r}", status=status)
+    return BadRequest(f"{line}; the request needs changing", status=status)
 
 
 def _is_context(said: _Said) -> bool:

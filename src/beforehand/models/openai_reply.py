@@ -174,7 +174,7 @@ class StreamReader(ReplyReader):
             return events
         if self._reason is not None:
             self._finish(events)
-        elif not self._seen and self._first.strip():
+        elif not self._seen and self._first.strip() and not self._first.startswith(b":"):  # comments alone are a stream
             self._not_a_reply(self._first, why_not_json(self._first, self._type, "an event stream"))
         else:
             self._fail(cut(self._place.endpoint))

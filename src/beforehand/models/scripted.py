@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -114,7 +113,9 @@ async def play(response: Response) -> AsyncIterator[ModelEvent]:
         elif kind is End:
             ending = part  # type: ignore[assignment]
         else:
-            raise TypeError(f"a scripted response holds a {kind.__name__}: use text(), thinking(), tool_call(), error(), delay() or finish()")
+            raise TypeError(
+                f"a scripted response holds a {kind.__name__}: use text(), thinking(), tool_call(), error(), delay() or finish()"
+            )
     if ending is None:
         yield _CALLS if index else _STOP
     elif not ending.cut:
@@ -130,7 +131,14 @@ class FunctionModel(Model):
     `requests` holds every request received.
     """
 
-    def __init__(self, fn: Callable[[Request], Any], *, name: str = "function", provider: str = "scripted", context_tokens: int | None = None) -> None:
+    def __init__(
+        self,
+        fn: Callable[[Request], Any],
+        *,
+        name: str = "function",
+        provider: str = "scripted",
+        context_tokens: int | None = None,
+    ) -> None:
         self.fn = fn
         self.name, self.provider, self.context_tokens = name, provider, context_tokens
         self.endpoint = "in-process"
@@ -141,7 +149,7 @@ class FunctionModel(Model):
         self.requests.append(request)
         self.keys.append(call.key)
         response = self.fn(request)
-        if inspect.isawaitable(response):
+        if hasattr(response, "__await__"):
             response = await response
         if type(response) is CallTool and len(response.chunks) == 1:
             yield ToolCallDelta(0, response.id, response.name, response.chunks[0])
@@ -157,7 +165,14 @@ class ScriptedModel(FunctionModel):
     A request beyond the script fails with a `ModelError` that says so.
     """
 
-    def __init__(self, responses: Sequence[Response] = (), *, name: str = "scripted", provider: str = "scripted", context_tokens: int | None = None) -> None:
+    def __init__(
+        self,
+        responses: Sequence[Response] = (),
+        *,
+        name: str = "scripted",
+        provider: str = "scripted",
+        context_tokens: int | None = None,
+    ) -> None:
         super().__init__(self._next, name=name, provider=provider, context_tokens=context_tokens)
         self.responses = list(responses)
 

@@ -16,19 +16,20 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class EventTooLong(ValueError):
-    """One event grew past `MAX_EVENT_BYTES`: what arrives is not an event stream."""
+    """One event grew past the bound: what arrives is not an event stream."""
 
 
 class EventDecoder:
     """Turns the bytes of one stream into events.
 
     Lines end with LF, CRLF or CR; comments, `id` and `retry` are skipped; a leading byte order mark is dropped. The
-    events do not depend on how the bytes were cut.
+    events do not depend on how the bytes were cut. `max_bytes` bounds what is kept for one event.
     """
 
-    __slots__ = ("_after_cr", "_data", "_held", "_name", "_partial", "_started")
+    __slots__ = ("_after_cr", "_data", "_held", "_max", "_name", "_partial", "_started")
 
-    def __init__(self) -> None:
+    def __init__(self, max_bytes: int = MAX_EVENT_BYTES) -> None:
+        self._max = max_bytes
         self._partial: list[bytes] = []  # pieces of the line that has no end yet
         self._held = 0  # bytes kept for events without an end, at most
         self._data: list[bytes] = []
@@ -46,8 +47,8 @@ class EventDecoder:
             self._after_cr = chunk.endswith(b"\r")
             chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         self._held += len(chunk)
-        if self._held > MAX_EVENT_BYTES:
-            raise EventTooLong(f"an event is longer than {MAX_EVENT_BYTES} bytes")
+        if self._held > self._max:
+            raise EventTooLong(f"an event longer than {self._max} bytes")
         if b"\n" not in chunk:
             self._partial.append(chunk)
             return []

@@ -72,7 +72,7 @@ class JsonSchema:
         args = _coerce(read_object(text), self.parameters, self.parameters)
         problems: Problems = []
         for error in self._errors(args):
-            problems.extend(_explain(error))
+            problems.extend(_explain(error, args))
         reported = {path for path, _ in problems}
         problems.extend((n, "unknown") for n in args if n not in reported and not self._is_taken(n))
         problems.extend((n, "missing") for n in sorted(self._needed) if n not in args and n not in reported)
@@ -156,13 +156,13 @@ def _coerce_scalar(value: Any, types: Set[str]) -> Any:
 
 def _from_text(value: str, types: Set[str]) -> Any:
     """The same texts count as numbers and truth values as for type hints."""
-    for name, hint in (("boolean", bool), ("integer", int), ("number", float)):
+    for name, hint in (("boolean", bool), ("integer", int), ("number", int | float)):
         if name in types:
             try:
-                converted = msgspec.convert(value, hint, strict=False)
+                converted: Any = msgspec.convert(value, hint, strict=False)
             except msgspec.ValidationError:
                 continue
-            if math.isfinite(converted):
+            if not isinstance(converted, float) or math.isfinite(converted):
                 return converted
     return value
 
@@ -205,7 +205,7 @@ def _resolve(ref: Any, root: Mapping[str, Any]) -> Any:
 # --- wording -------------------------------------------------------------------------------------
 
 
-def _explain(error: Any) -> Problems:
+def _explain(error: Any, args: Any) -> Problems:
     kind, got = error.kind, show(error.instance)
     path = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in error.instance_path).lstrip(".")
     prefix = f"{path}." if path else ""
@@ -213,6 +213,12 @@ def _explain(error: Any) -> Problems:
         return [(prefix + kind.property, "missing")]
     if kind.name in ("additionalProperties", "unevaluatedProperties"):
         return [(prefix + name, "unknown") for name in kind.unexpected]
+    if kind.name == "falseSchema":
+        if error.schema_path[-1:] != ["additionalProperties"]:
+            return [(path, "unknown")]
+        for step in error.instance_path:
+            args = args[step]
+        return [(prefix + name, "unknown") for name in args]  # where nothing is allowed, the library names nothing
     if kind.name == "type":
         return [(path, f"expected {_any_of(kind.types)}, got {got}")]
     if kind.name == "enum":
@@ -229,7 +235,7 @@ def _explain(error: Any) -> Problems:
 
 
 def _any_of(types: list[str]) -> str:
-    return " or ".join(_WORDS.get(t, t) for t in types)
+    return " or ".join(_WORDS.get(t, t) for t in sorted(types, key="null".__eq__))
 
 
 def _alternatives(kind: Any, got: str) -> str:

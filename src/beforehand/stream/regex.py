@@ -28,32 +28,32 @@ class PatternError(ConfigError):
         self.pattern, self.position, self.construct, self.nearest = pattern, position, construct, nearest
 
 
-class Atom(Frozen):
+class Atom(Frozen, frozen=True):
     """Exactly one character. `text` is a pattern that stands on its own."""
 
     text: str
 
 
-class Look(Frozen):
+class Look(Frozen, frozen=True):
     """No character: a condition on the place. `ahead` when the next character (or the end) decides it."""
 
     text: str
     ahead: bool
 
 
-class Seq(Frozen):
+class Seq(Frozen, frozen=True):
     """One after the other. An empty one matches the empty text."""
 
     items: tuple[Node, ...]
 
 
-class Alt(Frozen):
+class Alt(Frozen, frozen=True):
     """The first that leads to a match."""
 
     items: tuple[Node, ...]
 
 
-class Repeat(Frozen):
+class Repeat(Frozen, frozen=True):
     """`low` to `high` times (`None`: no limit), as often as possible or, not `greedy`, as seldom."""
 
     item: Node
@@ -62,7 +62,7 @@ class Repeat(Frozen):
     greedy: bool
 
 
-class Group(Frozen):
+class Group(Frozen, frozen=True):
     """A capturing group."""
 
     item: Node

@@ -1,0 +1,143 @@
+"""Seams 11 and 12: what a call becomes, whether it may run, and the person who may be asked."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from .calls import Batch, Call
+from .decisions import DEFAULT_BLOCK_REASON, Answer, Approve, Ask, Block, Deny, Edit, Interrupt, Steer
+from .errors import Aborted, HookFailed, Stop
+from .frozen import FrozenDict
+from .hooks.check import Refused
+from .hooks.dispatch import Ruling, dispatch
+from .seams import BY_NAME, CallDraft, PendingCall, RunInfo
+from .state import RunState
+from .tools import InvalidArguments, Tool, ToolResult, as_result
+
+PREPARE, GATE = BY_NAME["prepare_tool_call"], BY_NAME["before_tool_call"]
+
+
+async def shape_and_gate(run: RunState, call: Call, batch: Batch, args: FrozenDict, approved: str | None = None) -> None:
+    """Seams 11 and 12 for validated arguments. `approved` is the digest a person has already said yes to."""
+    tool = call.tool
+    assert tool is not None
+    hooks = run.hooks
+    info = run.info if call.parent_id is None else RunInfo(run, call.parent_id)
+    shared = (call.name, tool, args, call.part.arguments, call.id, batch.message, batch.context, batch.names)
+    try:
+        if shapers := hooks.for_tool("prepare_tool_call", tool.name):
+            ruling = await dispatch(run, PREPARE, shapers, CallDraft(info, *shared), adopt=_revalidate(tool))
+            if ruling.verdict is not None:
+                _refuse(call, ruling)
+                return
+            args = ruling.context.args
+        call.args = args
+        call.context = PendingCall(info, call.name, tool, args, *shared[3:], original_args=call.original_args)
+        if gates := hooks.for_tool("before_tool_call", tool.name):
+            await _apply_gate(run, call, batch, await dispatch(run, GATE, gates, call.context), approved)
+    except HookFailed as error:  # on_error="abort"
+        call.failure = error
+        call.settle("blocked", str(error))
+
+
+def _revalidate(tool: Tool) -> Any:
+    def adopt(fields: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return {"args": tool.validate(fields["args"])}
+        except InvalidArguments as error:
+            raise Refused(f"returned arguments that the tool does not take: {error}") from None
+
+    return adopt
+
+
+def _refuse(call: Call, ruling: Ruling) -> None:
+    verdict = ruling.verdict
+    assert isinstance(verdict, Block)
+    call.settle("blocked", verdict.reason or DEFAULT_BLOCK_REASON, verdict.terminate)
+
+
+async def _apply_gate(run: RunState, call: Call, batch: Batch, ruling: Ruling, approved: str | None) -> None:
+    verdict = ruling.verdict
+    if run.signal.aborted:
+        call.settle("aborted", "Operation aborted")
+    elif isinstance(verdict, Block):
+        _refuse(call, ruling)
+    elif isinstance(verdict, Interrupt):
+        run.interrupt = run.interrupt or verdict
+        call.settle("blocked", verdict.reason or DEFAULT_BLOCK_REASON)
+    elif isinstance(verdict, Steer):
+        batch.steered_by = call.name
+        call.settle("steered", verdict.feedback)
+    elif isinstance(verdict, Answer):
+        _answer(call, verdict, ruling)
+    elif isinstance(verdict, Ask):
+        assert call.context is not None
+        if approved != call.context.args_digest:
+            call.asked, call.asked_by = verdict, ruling.by.name if ruling.by else ""
+            await _ask(run, call, batch)
+
+
+def _answer(call: Call, verdict: Answer, ruling: Ruling) -> None:
+    try:
+        call.result = as_result(verdict.value)
+        call.outcome = "answered"
+    except TypeError as error:
+        name = ruling.by.name if ruling.by else "a hook"
+        call.settle("blocked", f"hook {name!r} answered for the tool with something that is no result: {error}")
+
+
+# --- asking a person -----------------------------------------------------------------------------
+
+
+async def _ask(run: RunState, call: Call, batch: Batch) -> None:
+    handler = run.plan.on_ask
+    if handler is None:
+        if call.parent_id is not None:
+            call.settle("blocked", f"This nested call needs a person's approval ({call.asked.prompt}), and nobody can be asked from "  # type: ignore[union-attr]
+                        "inside a tool: it was not run.")  # fmt: skip
+        else:
+            call.outcome = "pending"
+            call.result = ToolResult("Waiting for a person's approval.", is_error=True)
+        return
+    try:
+        answer = handler(call.pending()[0])
+        if hasattr(answer, "__await__"):
+            run.enter_guarded()
+            try:
+                answer = await answer
+            finally:
+                run.leave_guarded()
+    except (Exception, asyncio.CancelledError, Stop) as error:
+        if run.was_aborted_by(error):
+            raise Aborted("aborted while a person was asked") from None
+        if not isinstance(error, Exception) and run.cancelled_from_outside():
+            raise
+        call.settle("blocked", f"Nobody could be asked for approval ({type(error).__name__}: {error}): the call was not run.")
+        return
+    await apply_answer(run, call, batch, answer)
+
+
+async def apply_answer(run: RunState, call: Call, batch: Batch, answer: Any) -> None:
+    """Go on with a call a person has spoken about. Anything but `Approve`, `Deny` or `Edit` is a refusal."""
+    call.outcome = None
+    if isinstance(answer, Approve):
+        return
+    if isinstance(answer, Deny):
+        call.settle("blocked", answer.reason or "A person declined this call.")
+        return
+    if not isinstance(answer, Edit):
+        call.settle("blocked", "Nobody approved this call: it was not run." if answer is None else
+                    f"The approval was answered with a {type(answer).__name__}, not Approve, Deny or Edit: the call was not run.")  # fmt: skip
+        return
+    assert call.tool is not None
+    try:
+        args = call.tool.validate(answer.args)
+    except InvalidArguments as error:
+        call.settle("invalid", f"A person changed this call to arguments that the tool does not take: {error}")
+        return
+    call.edited = True
+    digest = msgspec.structs.replace(call.context, args=args).args_digest if call.context else None
+    await shape_and_gate(run, call, batch, args, approved=digest)

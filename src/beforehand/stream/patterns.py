@@ -1,0 +1,57 @@
+"""Pattern rules over text that arrives in pieces, decided as over the whole of it.
+
+The law: what is shown, piece by piece, is the whole text with the rules applied, however it was cut.
+It holds as long as no stretch that may become a match grows beyond `max_hold` characters; see `Scanner.feed` for then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from . import engine
+from .regex import PatternError
+from .scanner import Scanner, rewrite
+from .watch import Match, Ruler, Rule, Watch, Watches
+
+__all__ = ["Match", "PatternError", "PatternSet", "Rule", "Scanner", "rewrite"]
+
+
+class PatternSet:
+    """Rules compiled together. Immutable, and safe to share between streams and threads.
+
+    Raises `PatternError` for the first pattern RE2 does not take. `max_hold`: the most characters of
+    a stream that are kept back, and the longest stretch of it that a match can take up.
+    """
+
+    def __init__(self, rules: Iterable[Rule], *, max_hold: int = 4096) -> None:
+        self.rules = tuple(rules)
+        self.max_hold = max_hold
+        self._watches = Watches(self.rules)
+
+    def scanner(self) -> Scanner:
+        """A matcher for one channel of one stream."""
+        return Scanner(self._watches, self.max_hold)
+
+    def scan_whole(self, text: str) -> list[Match]:
+        """The matches in a text that is complete: the definition of what a stream has to come to.
+
+        From left to right the first match wins, on ties that of the earlier rule; the next may begin
+        where it ended. A place where a rule prefers to match nothing is passed over.
+        """
+        data, ruler, matches = engine.encode(text), Ruler(), []
+        ruler.grow(text)
+        end = len(data)
+
+        def first(watch: Watch, low: int) -> tuple[int, int]:
+            return watch.first(watch.plain, data, low, end, end, self.max_hold)
+
+        found = {w: first(w, 0) for w in self._watches.all}
+        while found:
+            winner = min(found, key=lambda w: (found[w][0], w.index))
+            start, stop = found[winner]
+            if start >= end:
+                break
+            matches.append(winner.match(data, start, end, ruler))
+            ruler.move(data, stop)
+            found |= {w: first(w, stop) for w, (place, _) in found.items() if place < stop}
+        return matches

@@ -1,0 +1,245 @@
+"""The matcher for one stream of text.
+
+1. Every rule has an *alarm*, a short piece that each of its matches holds. One search looks for the
+   alarms of all rules in the new text. Nothing else happens in most chunks, save that an alarm which
+   may just have begun is kept back.
+2. A rule whose alarm went off is *open*: it is searched with its frontier pattern, which finds the
+   first place where it matches or, with more text, could. It is closed when there is no such place.
+3. The first place of all open rules wins. If it is a match, it is decided, unless a rule that is not
+   open could still match from further left. If it waits, everything after it waits.
+4. Kept back is the text from the first place where the part to replace of any open rule can begin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import structs
+
+from beforehand.errors import UsageError
+
+from . import engine
+from .prefix import END
+from .watch import Match, Ruler, Watch, Watches
+
+OVERRUN = 16
+"""How many times `max_hold` a match that was forced is followed before it is given up."""
+
+
+class Scanner:
+    """Finds the matches in text that arrives in pieces. Made by `PatternSet.scanner`; not to be shared.
+
+    `position`: characters fed so far. `pending`: the last of them, which must not be shown yet.
+    `examined`: bytes given to RE2 so far, a measure of the work.
+    """
+
+    def __init__(self, watches: Watches, max_hold: int) -> None:
+        self.position, self.pending, self.examined = 0, "", 0
+        self._watches, self._max_hold = watches, max_hold
+        self._data = b""  # the end of the text: what is kept back, and before it what a match may have begun in
+        self._ahead = b""  # the same with END after it, made when it is needed
+        self._ruler = Ruler()
+        self._floor = 0  # no search begins before this: 1 once text was cut off, so that \A stays false
+        self._from = 0  # where the last match ended: the next one begins here or later
+        self._shown = 0  # what may have been shown
+        self._heard = 0  # where the search for alarms goes on
+        self._open = dict.fromkeys(watches.weak, 0)  # each with a place before which it cannot match
+        self._overrun: tuple[Watch, int] | None = None  # a match that was forced and may go on, and its start
+        self._ended = False
+
+    def feed(self, text: str, final: bool = False) -> tuple[list[Match], int]:
+        """Take the next piece of the text; `final` when it is the last.
+
+        Returns the matches that are decided by now, in order, and how many characters at the end of
+        the text so far must be kept back. No later match replaces anything before those.
+
+        When more than `max_hold` would have to be kept back, the rule that asks for it is reported
+        with a forced `Match` and nothing is kept back. Should its match go on after that, what comes is
+        kept back and reported in the same way, until the match ends or is `OVERRUN * max_hold` long.
+        """
+        if self._ended:
+            raise UsageError("this text has ended: take a new scanner for the next one")
+        self._ended = final
+        before = len(self._data)
+        self._data += engine.encode(text)
+        self._ahead = b""
+        self._ruler.grow(text)
+        self.position += len(text)
+        self._listen(before)
+        matches: list[Match] = []
+        if self._overrun is None or self._follow(final, matches):
+            self._settle(final, matches)
+        hold = 0 if final else self._hold(matches)
+        self.pending = (self.pending + text)[-hold:] if hold else ""
+        self._trim()
+        return matches, hold
+
+    def _listen(self, before: int) -> None:
+        """Open the rules whose alarm ends in the new text, which begins at `before`."""
+        alarms, data, end = self._watches.alarms, self._data, len(self._data)
+        low = self._heard
+        while alarms is not None:
+            start, stop = alarms(data, low, end)
+            self.examined += (end if start < 0 else stop) - low
+            if start < 0:
+                return
+            if stop > before:
+                for watch in self._watches.ringing(data, start, self._max_hold):
+                    place = start - self._bytes(watch.alarm.lead)
+                    self._open[watch] = min(place, self._open.get(watch, place))
+            low = start + 1
+
+    def _settle(self, final: bool, matches: list[Match]) -> None:
+        """Append what is decided. Afterwards every open rule stands at the first place where it could match."""
+        end = len(self._data)
+        found: dict[Watch, tuple[int, int]] = {}
+        while self._open:
+            for watch, low in self._open.items():
+                if watch not in found or found[watch][0] < self._from:
+                    found[watch] = self._first(watch, low, final)
+            winner = min(found, key=lambda w: (found[w][0], w.index))
+            start, stop = found[winner]
+            if stop > end:
+                break
+            if not final and self._rivals(start, winner, found):
+                continue
+            matches.append(winner.match(self._data, start, end, self._ruler))
+            self._from = stop
+            self._ruler.move(self._data, stop)
+        self._open = {w: start for w, (start, _) in found.items() if start < end or w.alarm.weak}
+
+    def _first(self, watch: Watch, low: int, final: bool) -> tuple[int, int]:
+        """The first match of a rule, or the first place that waits for more text to become one."""
+        data, end = self._data, len(self._data)
+        low = max(low, self._from, self._floor)
+        run, high = (watch.plain, end) if final else (watch.ahead, end + 1)
+        found = watch.first(run, data if final else self._with_end(), low, high, end, self._max_hold)
+        self.examined += max(0, min(found[1], end) - low)
+        return found
+
+    def _rivals(self, start: int, winner: Watch, found: dict[Watch, tuple[int, int]]) -> bool:
+        """Open the rules that may yet win against a match at `start`: their alarm is still to come."""
+        end, some = len(self._data), False
+        for watch in self._watches.rest:
+            low = end - self._bytes(watch.alarm.reach)
+            if watch not in self._open and (max(low, self._from), watch.index) < (start, winner.index):
+                place = self._first(watch, low, False)
+                if (place[0], watch.index) < (start, winner.index):
+                    self._open[watch], found[watch] = place[0], place
+                    some = True
+        return some
+
+    def _hold(self, matches: list[Match]) -> int:
+        """How many characters have to be kept back. Appends a forced match when they are too many."""
+        end = len(self._data)
+        low = max(self._from, self._shown)
+        place, owner = end, None
+        self._heard = max(self._floor, end - self._bytes(self._watches.overlap))
+        if self._watches.begun is not None:
+            start, _ = self._watches.begun(self._data, low, end)
+            self.examined += end - low
+            if 0 <= start < end:
+                place = start
+                self._heard = min(self._heard, start)
+        for watch, start in self._open.items():
+            if (kept := self._kept(watch, start, low)) < place:
+                place, owner = kept, watch
+        if self._overrun is not None:
+            place, owner = self._from, self._overrun[0]
+        hold = self._ruler.between(self._data, place, end)
+        if hold > self._max_hold:
+            matches.append(self._force(place, owner))
+            place, hold = end, 0
+        self._shown = place
+        return hold
+
+    def _kept(self, watch: Watch, start: int, low: int) -> int:
+        """Where the part that an open rule may replace can begin at the earliest."""
+        data, end = self._with_end(), len(self._data)
+        if start >= end or watch.parts.whole:
+            return start
+        self.examined += end - start
+        began, _ = watch.began(data, start, end + 1)
+        if not 0 <= began < end:
+            return end
+        self.examined += end - max(start, low)
+        return watch.rest(data, max(start, low), end + 1)[0]
+
+    def _force(self, place: int, owner: Watch | None) -> Match:
+        end = len(self._data)
+        if owner is None:  # nothing but the beginning of an alarm
+            early = [w for w in self._watches.rest if w.alarm.early]
+            owner = next((w for w in early if w.rest(self._with_end(), place, end + 1)[0] == place), early[0])
+        start = min(self._open.get(owner, place), place)
+        if self._overrun is not None:
+            owner, start = self._overrun
+        self._overrun = owner, start
+        match = owner.forced(self._data, start, place, self._ruler)
+        self._from = end
+        self._ruler.move(self._data, end)
+        self._open = dict.fromkeys(self._watches.weak, end)
+        return match
+
+    def _follow(self, final: bool, matches: list[Match]) -> bool:
+        """Look after the match that was forced. While it goes on there can be no other: False."""
+        assert self._overrun is not None
+        watch, start = self._overrun
+        end = len(self._data)
+        run, data, high = (watch.plain, self._data, end) if final else (watch.ahead, self._with_end(), end + 1)
+        place, stop = run(data, start, high)
+        self.examined += end - start
+        if place == start and stop > end and end - start <= OVERRUN * self._bytes(self._max_hold):
+            return False
+        self._overrun = None
+        if place == start and self._from < stop <= end:
+            match = watch.match(self._data, start, end, self._ruler)
+            kept = (max(match.span[0], self._ruler.at(self._data, self._from)), match.span[1])
+            if kept[0] < kept[1]:
+                matches.append(structs.replace(match, span=kept))
+            self._from = stop
+            self._ruler.move(self._data, stop)
+        return True
+
+    def _with_end(self) -> bytes:
+        self._ahead = self._ahead or self._data + END.encode()
+        return self._ahead
+
+    def _bytes(self, characters: int | None) -> int:
+        """The most bytes that many characters can take here."""
+        return len(self._data) if characters is None else characters if self._ruler.narrow else 4 * characters
+
+    def _trim(self) -> None:
+        """Forget old text once a good deal of it has gathered."""
+        keep = 2 * self._bytes(self._max_hold)
+        if len(self._data) < keep + keep // 4 + 64:
+            return
+        size = len(self._data) - keep
+        if self._overrun is not None:
+            size = min(size, self._overrun[1] - 1)
+        while size > 0 and self._data[size] & 0xC0 == 0x80:
+            size -= 1
+        if size <= 0:
+            return
+        self._data, self._ahead, self._floor = self._ruler.cut(self._data, size), b"", 1
+        self._from, self._shown, self._heard = [max(1, x - size) for x in (self._from, self._shown, self._heard)]
+        self._open = {w: place - size for w, place in self._open.items()}
+        if self._overrun is not None:
+            self._overrun = self._overrun[0], self._overrun[1] - size
+
+
+def rewrite(
+    scanner: Scanner, chunk: str, final: bool = False, *, replace: Callable[[Match], str]
+) -> tuple[str, list[Match]]:
+    """Feed a piece of text and return what may be shown now, with the replaced part of each match rewritten.
+
+    Joined together, what it returns for the pieces of a text is the text with its matches rewritten.
+    To refuse instead, look at the matches first: stop at the first one whose rule refuses, and show
+    of what is returned nothing (or only what is before it). Nothing of its replaced part was shown before.
+    """
+    text, at = scanner.pending + chunk, scanner.position - len(scanner.pending)
+    start, parts = at, []
+    matches, hold = scanner.feed(chunk, final)
+    for match in matches:
+        parts += [text[at - start : match.span[0] - start], replace(match)]
+        at = match.span[1]
+    return "".join(parts) + text[at - start : len(text) - hold], matches

@@ -1,0 +1,205 @@
+"""A rule, what it finds, and what is compiled for it and for all rules of a set together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+
+from beforehand.frozen import Frozen
+
+from . import engine
+from .prefix import Alarm, Parts, alarm, frontier, parts, width, without_looks
+from .regex import Alt, Node, PatternError, parse, show
+
+
+class Rule(Frozen, frozen=True):
+    """What to look for.
+
+    `pattern`: RE2 syntax. `id`: comes back in every `Match`.
+    `group`: what is replaced, and therefore kept back: the whole match (0), a group by number or name, or
+    the first of several that took part. A group that took no part, or matched nothing, stands for the whole match.
+    `keywords`: a match counts only if one of them, in upper or lower case, is in it or in the `max_hold`
+    characters before its end. They add precision, not speed: a rule without them is no slower.
+    """
+
+    pattern: str
+    id: str = ""
+    keywords: tuple[str, ...] = ()
+    group: int | str | tuple[int | str, ...] = 0
+
+
+class Match(Frozen, frozen=True):
+    """What a rule found. Offsets count characters from the start of the channel's text.
+
+    `index` is the rule's place in its set; `span` is the part that is replaced, `text` the whole match;
+    `groups[0]` is the group 1, `named` holds those with a name (`None`: took no part).
+    `forced`: the match was still open when `max_hold` characters were being kept back. It may not
+    have become one; `text` ends where the text ended, and there are no groups.
+    """
+
+    rule: Rule
+    index: int
+    start: int
+    end: int
+    span: tuple[int, int]
+    text: str
+    groups: tuple[str | None, ...] = ()
+    named: tuple[tuple[str, str | None], ...] = ()
+    forced: bool = False
+
+
+class Ruler:
+    """Byte positions as character offsets. It remembers one place and counts from there."""
+
+    def __init__(self) -> None:
+        self.byte, self.char, self.narrow = 0, 0, True
+
+    def grow(self, text: str) -> None:
+        self.narrow = self.narrow and text.isascii()
+
+    def between(self, data: bytes, low: int, high: int) -> int:
+        return high - low if self.narrow else len(engine.decode(data[low:high]))
+
+    def at(self, data: bytes, byte: int) -> int:
+        if byte >= self.byte:
+            return self.char + self.between(data, self.byte, byte)
+        return self.char - self.between(data, byte, self.byte)
+
+    def move(self, data: bytes, byte: int) -> None:
+        self.byte, self.char = byte, self.at(data, byte)
+
+    def cut(self, data: bytes, size: int) -> bytes:
+        """`data` without its first `size` bytes, which are whole characters."""
+        self.move(data, size)
+        self.byte, data = 0, data[size:]
+        self.narrow = data.isascii()
+        return data
+
+
+class Watch:
+    """A rule made ready. Positions here are bytes of UTF-8. The rarer patterns are compiled when first needed:
+    they have the shape of the rule's own, which was compiled in a fraction of their memory, so they cannot fail."""
+
+    def __init__(self, rule: Rule, index: int) -> None:
+        self.rule, self.index = rule, index
+        self._node = parse(rule.pattern)
+        self._captures = _captures(rule.pattern, self._node)
+        self._groups = tuple([self._number(g) for g in (rule.group if isinstance(rule.group, tuple) else (rule.group,))])
+        kept = frozenset(g for g in self._groups if g)
+        self.parts: Parts = parts(self._node, frozenset() if 0 in self._groups else kept)
+        self.alarm: Alarm = alarm(self._node, frozenset() if 0 in self._groups else kept)
+        self._keywords = tuple([word.lower() for word in rule.keywords])
+
+    def _number(self, group: int | str) -> int:
+        number = self._captures.names.get(group) if isinstance(group, str) else group
+        if number is None or not 0 <= number <= self._captures.count:
+            raise PatternError(self.rule.pattern, None, f"there is no group {group!r} to replace", f"it has {self._captures.count} groups")
+        return number
+
+    @cached_property
+    def plain(self) -> engine.Search:
+        return engine.search(show(self._node, capture=False))
+
+    @cached_property
+    def ahead(self) -> engine.Search:
+        return engine.search(show(frontier(self._node), capture=False))
+
+    @cached_property
+    def began(self) -> engine.Search:
+        return engine.search(show(self.parts.began, capture=False))
+
+    @cached_property
+    def rest(self) -> engine.Search:
+        return engine.search(show(frontier(self.parts.rest), capture=False))
+
+    def counts(self, data: bytes, start: int, end: int, reach: int) -> bool:
+        """Whether a match has one of the rule's keywords in it, or in the `reach` characters up to its end."""
+        if not self._keywords:
+            return True
+        own = engine.decode(data[start:end])
+        text = own.lower()
+        if any(word in text for word in self._keywords):
+            return True
+        more = reach - len(own)
+        text = (engine.decode(engine.back(data, start, more))[-more:] + own).lower() if more > 0 else ""
+        return any(word in text for word in self._keywords)
+
+    def first(self, run: engine.Search, data: bytes, low: int, high: int, end: int, reach: int) -> tuple[int, int]:
+        """Where `run` finds the rule in `data[low:high]`, passing over matches that are empty or do not count.
+
+        One that goes beyond `end` waits for more text. `(end, end + 1)` when there is none before `end`.
+        """
+        while True:
+            start, stop = run(data, low, high)
+            if not 0 <= start < end:
+                return end, end + 1
+            if stop > end or (stop > start and self.counts(data, start, stop, reach)):
+                return start, stop
+            low = start + 1
+
+    def match(self, data: bytes, start: int, high: int, ruler: Ruler) -> Match:
+        """The match at `start`, which is known to be there."""
+        spans = self._captures.spans(data, start, high)
+        texts = tuple([engine.decode(data[low:high]) if low >= 0 else None for low, high in spans])
+        part = next((spans[g] for g in self._groups if spans[g][1] > spans[g][0]), spans[0])
+        (first, last), part = [(ruler.at(data, low), ruler.at(data, high)) for low, high in (spans[0], part)]
+        named = tuple([(name, texts[number]) for name, number in self._captures.names.items()])
+        return Match(self.rule, self.index, first, last, part, texts[0] or "", texts[1:], named)
+
+    def forced(self, data: bytes, start: int, kept: int, ruler: Ruler) -> Match:
+        """All of `data` from `start` on as a match, of which the text from `kept` on is replaced."""
+        end = ruler.at(data, len(data))
+        text = engine.decode(data[start:])
+        return Match(self.rule, self.index, ruler.at(data, start), end, (ruler.at(data, kept), end), text, forced=True)
+
+
+class Watches:
+    """The rules of a set, and what looks for all of them at once. Lengths are characters, `None` where there is no limit.
+
+    `alarms` finds any alarm, `begun` one that the end of the text cuts off and that is to be kept back
+    (`None` where there are none); `overlap`: how much of the text before is looked at again for alarms
+    that are cut off and not kept back. `weak`: rules without an alarm worth the name.
+    """
+
+    def __init__(self, rules: tuple[Rule, ...]) -> None:
+        self.all = tuple([Watch(rule, index) for index, rule in enumerate(rules)])
+        self.weak = tuple([w for w in self.all if w.alarm.weak])
+        self.rest = tuple([w for w in self.all if not w.alarm.weak])
+        alarms = [w.alarm for w in self.rest]
+        self.alarms = _any_of([x.node for x in alarms])
+        self.begun = _any_of([frontier(x.node, marked=False) for x in alarms if x.early], r"\z")
+        self.overlap = _longest([x for x in alarms if not x.early])
+        self._longest = _longest(alarms)
+        self._which = engine.which([show(frontier(without_looks(x.node), marked=False), capture=False) for x in alarms])
+
+    def ringing(self, data: bytes, start: int, limit: int) -> Iterable[Watch]:
+        """The rules whose alarm is at `start`, or may be when more text has come."""
+        size = limit if self._longest is None else self._longest
+        found = self._which(data[start : start + 4 * size])
+        return self.rest if found is None else [self.rest[i] for i in found]
+
+
+def _any_of(nodes: list[Node], end: str = "") -> engine.Search | None:
+    return engine.search(f"(?:{show(Alt(tuple(nodes)), capture=False)}){end}") if nodes else None
+
+
+def _longest(alarms: list[Alarm]) -> int | None:
+    longest = 0
+    for most in [width(x.node)[1] for x in alarms]:
+        if most is None:
+            return None
+        longest = max(longest, most)
+    return longest
+
+
+def _captures(pattern: str, node: Node) -> engine.Captures:
+    try:
+        return engine.Captures(show(node))
+    except engine.Refused as refused:
+        said = str(refused)
+    if "too large" in said:
+        raise PatternError(pattern, None, "it is too large for RE2", "shorten its counted repeats") from None
+    if "repetition size" in said:
+        raise PatternError(pattern, None, "its nested repeats multiply to more than 1000", "shorten or open one of them ({n,})") from None
+    where = pattern.find(said.partition(": ")[2]) if ": " in said else -1
+    raise PatternError(pattern, where if where >= 0 else None, f"RE2 says: {said}") from None
