@@ -1,5 +1,7 @@
 """beforehand in the peer harness: FunctionModel in-process, OpenAIChat over HTTP, hooks at 6 (or 3), 12 and 13."""
 
+import asyncio
+
 from beforehand import Agent, Hook, Limits, tool
 from beforehand.models.openai_chat import OpenAIChat
 from beforehand.testing import FunctionModel, text, tool_call
@@ -12,22 +14,20 @@ class Bench:
         final = text("word " * chunks)
 
         if latency:
-            import asyncio
 
             async def fn(request):
                 tick()
                 await asyncio.sleep(latency)
-                return answer(request)
+                last = request.messages[-1]
+                a = step(last.content if last.role == "tool" else None, turns)
+                return final if a is None else tool_call("add", {"a": a, "b": 1}, id=f"call_{a}")
         else:
 
             def fn(request):
                 tick()
-                return answer(request)
-
-        def answer(request):
-            last = request.messages[-1]
-            a = step(last.content if last.role == "tool" else None, turns)
-            return final if a is None else tool_call("add", {"a": a, "b": 1}, id=f"call_{a}")
+                last = request.messages[-1]
+                a = step(last.content if last.role == "tool" else None, turns)
+                return final if a is None else tool_call("add", {"a": a, "b": 1}, id=f"call_{a}")
 
         @tool
         async def add(a: int, b: int) -> int:

@@ -40,8 +40,9 @@ class Suspension(msgspec.Struct):
     """A batch that waits: its calls, of which those with outcome "pending" need an answer."""
 
     message: AssistantMessage
-    batch: Any
-    calls: list[Any]
+    batch: Batch
+    calls: list[Call]
+    stored: list[ToolMessage] = []
 
     def waiting(self) -> dict[str, Any]:
         """Each waiting call by the ids it can be answered under."""
@@ -50,8 +51,8 @@ class Suspension(msgspec.Struct):
 
 async def run_calls(run: RunState, message: AssistantMessage, parts: Sequence[ToolCall]) -> Results:
     """Run the calls of a reply and store their results."""
-    batch = Batch(message, run.context.view(), tuple([part.name for part in parts]))
-    calls = [Call(part) for part in parts]
+    batch = Batch(message, run.context, len(run.context))
+    calls = [Call.of(part, message) for part in parts]
     if message.stop_reason == "length":
         return await _all_truncated(run, calls)
     if run.sequential and _in_sequence(run, calls):
@@ -63,7 +64,11 @@ async def run_calls(run: RunState, message: AssistantMessage, parts: Sequence[To
             if call.outcome is None:
                 _cancel(run, batch, call)
                 await settle(run, call)
-    await _run_bodies(run, calls)
+    if len(calls) == 1 and not run.events:  # nobody watches, so the body can run in the run's own task
+        if calls[0].outcome is None:
+            await _body(run, calls[0])
+    else:
+        await _run_bodies(run, calls)
     return await _store_all(run, Suspension(message, batch, calls))
 
 
@@ -82,6 +87,7 @@ async def resume_calls(run: RunState, waiting: Suspension, answers: Mapping[str,
             except Aborted:
                 call.settle("aborted", "Operation aborted")
         if call.outcome is None:
+            run.calls[call.id] = call
             to_run.append(call)
         elif call.outcome != "pending":
             await settle(run, call)
@@ -104,7 +110,7 @@ def _continue_inside(call: Call, answers: dict[str, Any]) -> None:
 def _in_sequence(run: RunState, calls: list[Call]) -> bool:
     if run.plan.tool_mode == "sequential":
         return True
-    return any((tool := run.tools.get(call.name)) is not None and tool.mode == "sequential" for call in calls)
+    return any((tool := run.enabled.get(call.name)) is not None and tool.mode == "sequential" for call in calls)
 
 
 # --- before the bodies ---------------------------------------------------------------------------
@@ -138,40 +144,32 @@ async def _all_truncated(run: RunState, calls: list[Call]) -> Results:
         await announce(run, call)
         call.settle("truncated", TRUNCATED.format(name=call.name))
         await conclude(run, call)
-        await _store(run, call, results)
+        await _store(run, [call], results)
     return results
 
 
 async def _sequential(run: RunState, batch: Batch, calls: list[Call]) -> Results:
-    """Each call to its end before the next begins. A call that waits for a person does not hold up the others."""
+    """Each call to its end before the next begins. Once a call waits for a person, later results wait with it."""
     results = Results([])
+    waits = False
     for call in calls:
         await _preflight(run, batch, call)
         await _run_bodies(run, [call])
-        if any(c.outcome == "pending" for c in calls):
-            continue
-        await _store(run, call, results)
-    if any(c.outcome == "pending" for c in calls):
-        assert batch.message is not None
-        stored = {m.tool_call_id for m in results.messages}
-        return Results(results.messages, suspended=Suspension(batch.message, batch, [c for c in calls if c.id not in stored]))
-    results.terminate = bool(calls) and all(call.result.terminate for call in calls)
-    return results
+        waits = waits or call.outcome == "pending"
+        if not waits:
+            await _store(run, [call], results)
+    assert batch.message is not None
+    return await _store_all(run, Suspension(batch.message, batch, calls, results.messages))
 
 
 # --- the bodies ----------------------------------------------------------------------------------
 
 
 async def _run_bodies(run: RunState, calls: Sequence[Call]) -> None:
-    """Run the bodies of those that may run, all at once.
+    """Run the bodies of those that may run, all at once and each in a task.
 
-    A single call that nobody watches runs in the run's own task. Otherwise each gets a task, and this one stays free to
-    deliver events in order and to notice an abort.
+    The run's own task stays free to deliver events in order and to notice an abort.
     """
-    if len(calls) == 1 and not run.events:
-        if calls[0].outcome is None:
-            await _body(run, calls[0])
-        return
     calls = [call for call in calls if call.outcome is None]
     if not calls:
         return
@@ -188,6 +186,9 @@ async def _run_bodies(run: RunState, calls: Sequence[Call]) -> None:
             run.wake = loop.create_future()
             if not run.outbox and not all(task.done() for task in tasks):
                 await run.wake
+    except BaseException:
+        run.cancelled = True
+        raise
     finally:
         run.batching, run.wake, run.tasks = False, None, set()
         for task in tasks:
@@ -220,35 +221,36 @@ async def _body(run: RunState, call: Call) -> None:
 # --- the results ---------------------------------------------------------------------------------
 
 
-async def _store_all(run: RunState, batch: Suspension) -> Results:
-    calls: list[Call] = batch.calls
+async def _store_all(run: RunState, done: Suspension) -> Results:
+    """Store every result that is not stored yet, unless a call still waits: then the whole batch does."""
     terminate = True
-    for call in calls:
+    for call in done.calls:
         if call.outcome == "pending":
-            return Results([], suspended=batch)
+            return Results(done.stored, suspended=done)
         terminate = terminate and call.result.terminate
-    results = Results([], terminate)
-    for call in calls:
-        await _store(run, call, results)
+    results = Results(list(done.stored), terminate)
+    await _store(run, done.calls[len(done.stored) :], results)
     return results
 
 
-async def _store(run: RunState, call: Call, results: Results) -> None:
-    """Put a result into the history. Whatever a hook at 10 does, the call gets exactly one."""
-    result = call.result
-    message = ToolMessage(call.id, call.name, result.content, result.is_error, result.details, result.usage)
-    if call.failure is not None:
-        results.failure = results.failure or call.failure
-    if result.usage is not None:
-        run.add_usage(result.usage, "")
-    if run.hooks.on_message:
-        message = await _judge(run, call, message, run.hooks.on_message, results)
-    if run.events.takers["message_start"]:
-        await run.emit(MessageStart(message=message, origin="tool", **run.event_fields()))
-    run.store(message)
-    results.messages.append(message)
-    if run.events.takers["message_end"]:
-        await run.emit(MessageEnd(message=message, origin="tool", **run.event_fields()))
+async def _store(run: RunState, calls: Sequence[Call], results: Results) -> None:
+    """Put results into the history. Whatever a hook at 10 does, each call gets exactly one."""
+    takers = run.events.takers
+    for call in calls:
+        result = call.result
+        message = ToolMessage(call.id, call.name, result.content, result.is_error, result.details, result.usage)
+        if call.failure is not None:
+            results.failure = results.failure or call.failure
+        if result.usage is not None:
+            run.add_usage(result.usage, "")
+        if run.hooks.on_message:
+            message = await _judge(run, call, message, run.hooks.on_message, results)
+        if takers["message_start"]:
+            await run.emit(MessageStart(message=message, origin="tool", **run.event_fields()))
+        run.store(message)
+        results.messages.append(message)
+        if takers["message_end"]:
+            await run.emit(MessageEnd(message=message, origin="tool", **run.event_fields()))
 
 
 async def _judge(run: RunState, call: Call, message: ToolMessage, hooks: tuple[Hook, ...], results: Results) -> ToolMessage:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
+
+import msgspec
 
 from .decisions import Ask, PendingApproval
 from .errors import HookFailed, Stop
 from .events import Outcome
 from .frozen import EMPTY_DICT, FrozenDict
-from .messages import AssistantMessage, Message, ToolCall
+from .messages import AssistantMessage, History, HistoryView, ToolCall
 from .seams import PendingCall
 from .tools import Tool, ToolResult
 
@@ -22,32 +24,41 @@ class Suspend(Stop):
         self.pending, self.resume = tuple(pending), resume
 
 
-class Call:
-    """One call on its way through the pipeline. `outcome` is `None` until it is settled."""
+_NOTHING = ToolResult()
 
-    __slots__ = (
-        "args", "asked", "asked_by", "concluded", "context", "duration", "edited", "failure", "id", "name", "original_args", "outcome",
-        "parent_id", "part", "result", "resume_with", "suspended", "tool", "updates_open",
-    )  # fmt: skip
 
-    def __init__(self, part: ToolCall, parent_id: str | None = None) -> None:
-        self.part, self.parent_id = part, parent_id
-        self.id, self.name = part.id, part.name
-        self.tool: Tool | None = None
-        self.args: FrozenDict | None = None
-        self.original_args: FrozenDict = EMPTY_DICT
-        self.context: PendingCall | None = None
-        self.outcome: Outcome | None = None
-        self.result: ToolResult = _NOTHING
-        self.duration = 0.0
-        self.asked: Ask | None = None
-        self.asked_by = ""
-        self.edited = False
-        self.failure: HookFailed | None = None
-        self.suspended: Suspend | None = None
-        self.resume_with: Any = None
-        self.updates_open = False
-        self.concluded = False
+class Call(msgspec.Struct, eq=False):
+    """One call on its way through the pipeline. `outcome` is `None` until it is settled.
+
+    `args` are the validated arguments, `None` where nobody looks at them; `asked` is the question a person must answer;
+    `resume_with` replaces the body of a call that waited for a person inside; `failure` must end the run.
+    """
+
+    part: ToolCall
+    id: str
+    name: str
+    parent_id: str | None = None
+    message: AssistantMessage | None = None
+    tool: Tool | None = None
+    args: FrozenDict | None = None
+    original_args: FrozenDict = EMPTY_DICT
+    context: PendingCall | None = None
+    outcome: Outcome | None = None
+    result: ToolResult = _NOTHING
+    duration: float = 0.0
+    asked: Ask | None = None
+    asked_by: str = ""
+    edits: int = 0
+    failure: HookFailed | None = None
+    suspended: Suspend | None = None
+    resume_with: Callable[[], Awaitable[Any]] | None = None
+    updates_open: bool = False
+    concluded: bool = False
+
+    @classmethod
+    def of(cls, part: ToolCall, message: AssistantMessage | None, parent_id: str | None = None) -> Call:
+        """A call of this reply, or one made inside it by the call `parent_id`."""
+        return cls(part, part.id, part.name, parent_id, message)
 
     def settle(self, outcome: Outcome, text: str, terminate: bool = False) -> None:
         """This call will not run: the model reads `text` as an error."""
@@ -67,17 +78,26 @@ class Call:
         )  # fmt: skip
 
 
-_NOTHING = ToolResult()
+class Batch(msgspec.Struct, eq=False):
+    """What the calls of one reply have in common. `steered_by` names the call at which a hook steered away.
 
+    `context` and `names` are only made when a hook wants to see them.
+    """
 
-class Batch:
-    """What the calls of one reply have in common."""
+    message: AssistantMessage | None
+    history: History
+    length: int
+    lone: str = ""
+    steered_by: str | None = None
 
-    __slots__ = ("context", "message", "names", "steered_by")
+    @property
+    def context(self) -> HistoryView:
+        """The messages as they were when the batch began."""
+        return HistoryView(self.history, self.length)
 
-    def __init__(self, message: AssistantMessage | None, context: Sequence[Message], names: tuple[str, ...]) -> None:
-        self.message, self.context, self.names = message, context, names
-        self.steered_by: str | None = None
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.lone,) if self.lone or self.message is None else tuple([call.name for call in self.message.tool_calls])
 
 
 class NestedResult(ToolResult, kw_only=True):

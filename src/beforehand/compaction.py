@@ -32,16 +32,10 @@ class Compacted(msgspec.Struct):
 
 
 def cut_point(messages: list[Message], keep: int) -> int:
-    """Where to cut so that about `keep` messages stay and no call is parted from its result.
-
-    The kept part begins with a user message where there is one, because some endpoints insist on it.
-    """
+    """Where to cut so that about `keep` messages stay and no call is parted from its result."""
     cut = max(0, len(messages) - keep)
-    while cut < len(messages) and isinstance(messages[cut], ToolMessage):
+    while 0 < cut < len(messages) and isinstance(messages[cut], ToolMessage):
         cut -= 1
-    for candidate in range(cut, -1, -1):
-        if isinstance(messages[candidate], UserMessage):
-            return candidate
     return cut
 
 
@@ -58,6 +52,8 @@ async def compact(run: RunState, keep: int, threshold: int | None = None) -> Com
         ruling = await dispatch(run, BEFORE, hooks, context)
         if isinstance(ruling.verdict, Block):
             return Compacted(None, reason=ruling.verdict.reason or "a hook blocked it")
+    if run.signal.aborted:
+        return Compacted(None, reason="aborted")
     summary = str(ruling.verdict.value) if ruling is not None and isinstance(ruling.verdict, Answer) else await _summarise(run, old)
     if not summary.strip():
         raise BeforehandError("the summary came out empty: nothing was replaced")

@@ -10,10 +10,9 @@ from .batch import Suspension, abandon
 from .compaction import Compacted, compact
 from .decisions import HumanAnswer, PendingApproval
 from .emitter import Emitter, Listener
-from .errors import ConfigError, ConversationBusy, NothingToContinue, UnknownAnswer
+from .errors import ConfigError, ConversationBusy, NothingToContinue, Stop, UnknownAnswer, UsageError
 from .events import Event
 from .eventstream import EventStream
-from .frozen import FrozenDict
 from .limits import Limits
 from .loop import run_loop
 from .messages import (
@@ -70,7 +69,8 @@ class Conversation:
 
     async def resume(self, answers: Mapping[str, HumanAnswer], *, check: bool = True) -> RunResult:
         """Go on with a suspended run. A waiting call without an answer is refused; an unknown call id is an error."""
-        return await self._execute(*self._resumable(answers), check=check)
+        self._check_answers(answers)
+        return await self._resume(answers, check)
 
     def stream(
         self, prompt: Prompt, *, run_id: str | None = None, deps: Any = None, limits: Limits | None = None, events: Iterable[str] = ()
@@ -84,8 +84,9 @@ class Conversation:
 
     def stream_resume(self, answers: Mapping[str, HumanAnswer], *, events: Iterable[str] = ()) -> AsyncIterator[Event]:
         """`resume` as an async iterator of events."""
-        run, prompts, waiting, given = self._resumable(answers)
-        return self._stream(run, lambda: self._execute(run, prompts, waiting, given, check=True), events)
+        self._check_answers(answers)
+        assert self._suspended is not None
+        return self._stream(self._suspended, lambda: self._resume(answers, True), events)
 
     # --- while it runs ---
 
@@ -140,15 +141,23 @@ class Conversation:
 
     async def compact(self, *, keep: int = 8, deps: Any = None) -> Compacted:
         """Replace all but about the last `keep` messages by a summary. On any failure the history stays as it is."""
+        if not isinstance(keep, int) or isinstance(keep, bool) or keep < 0:
+            raise UsageError(f"compact(keep={keep!r}): expected a number of messages, at least 0")
+        if self._suspended is not None:
+            raise UsageError("this conversation waits for answers: resume() it, or run() a new prompt, before compacting")
         run = self._new_run(None, deps, None)
         self._begin(run)
         try:
             done = await compact(run, keep)
-            if done.messages is not None:
-                self._history = History(done.messages)
-            return done
+        except (Stop, asyncio.CancelledError) as error:
+            if not run.was_aborted_by(error):
+                raise
+            return Compacted(None, reason="aborted")
         finally:
             self._end(run)
+        if done.messages is not None:
+            self._history = History(done.messages)
+        return done
 
     # --- inside ---
 
@@ -167,7 +176,7 @@ class Conversation:
             raise _busy()
         last = next((m for m in reversed(self._history.view()) if is_sendable(m) or isinstance(m, CustomMessage)), None)
         if last is None or isinstance(last, SystemMessage):
-            raise NothingToContinue("there are no messages to continue from: use run(prompt)")
+            raise NothingToContinue("No messages to continue from: use run(prompt)")
         if not isinstance(last, AssistantMessage):
             return [], True
         batch = self._queues.next_steering() or self._queues.next_follow_up()
@@ -175,19 +184,23 @@ class Conversation:
             raise NothingToContinue("the last message is the assistant's and nothing is queued: use run(prompt), steer() or follow_up()")
         return batch, False
 
-    def _resumable(self, answers: Mapping[str, HumanAnswer]) -> tuple[RunState, list[Message], Suspension, FrozenDict]:
+    def _check_answers(self, answers: Mapping[str, HumanAnswer]) -> None:
         if self._running is not None:
             raise _busy()
-        run = self._suspended
-        if run is None:
+        if self._suspended is None:
             raise NothingToContinue("no run of this conversation is waiting for answers")
+        waiting = self._suspended.suspension.waiting()
+        for call_id in answers:
+            if call_id not in waiting:
+                raise UnknownAnswer(f"no call {call_id!r} is waiting; waiting are {', '.join(waiting)}")
+
+    async def _resume(self, answers: Mapping[str, HumanAnswer], check: bool) -> RunResult:
+        run, self._suspended = self._suspended, None
+        if run is None:
+            raise NothingToContinue("the waiting run has been resumed already")
         waiting: Suspension = run.suspension
-        unknown = [call_id for call_id in answers if call_id not in waiting.waiting()]
-        if unknown:
-            raise UnknownAnswer(f"no call {unknown[0]!r} is waiting; waiting are {', '.join(waiting.waiting())}")
-        self._suspended = None
         run.prepare_to_resume()
-        return run, [], waiting, FrozenDict(answers)
+        return await self._execute(run, [], waiting, answers, check=check)
 
     async def _start(self, prompts: Sequence[Message], check: bool, run: RunState) -> RunResult:
         if self._running is not None:
@@ -208,7 +221,7 @@ class Conversation:
     def _begin(self, run: RunState) -> None:
         if self._running is not None:
             raise _busy()
-        run.task = asyncio.current_task()
+        run.begin_in(asyncio.current_task())
         self._running = run
         self._idle.clear()
 
@@ -244,8 +257,8 @@ class Conversation:
             raise _busy()
 
         def on_step(task: asyncio.Task[Any] | None) -> None:
-            if run.task is not None:
-                run.task = task
+            if run.task is not None and run.task is not task:
+                run.begin_in(task)
 
         stream = EventStream(on_step)
         ends = [self._events.subscribe(stream.hand_over), *[self._events.on(name, stream.hand_over) for name in events]]

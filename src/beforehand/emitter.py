@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import logging
 from collections.abc import Awaitable, Callable, Iterable
@@ -18,7 +19,7 @@ Listener: TypeAlias = Callable[[Any], Awaitable[Any] | Any]
 class Emitter:
     """Who listens to what. `takers[type]` is empty when nobody does, so that the event need not be built."""
 
-    __slots__ = ("_all", "_named", "takers")
+    __slots__ = ("_all", "_named", "takers", "watches_wire")
 
     def __init__(self, listeners: Iterable[Listener] = (), parent: Emitter | None = None) -> None:
         self._all: list[Listener] = [*(parent._all if parent else ()), *listeners]
@@ -34,6 +35,7 @@ class Emitter:
         for name in self._named:
             if name not in EVENT_TYPES:
                 self.takers[name] = (*everything, *self._named[name])
+        self.watches_wire = any(self.takers[name] for name in OPT_IN)
 
     def __bool__(self) -> bool:
         return bool(self._all or self._named)
@@ -74,5 +76,10 @@ class Emitter:
                 returned = listener(event)
                 if returned is not None and hasattr(returned, "__await__"):
                     await returned
-            except Exception:
+            except (KeyboardInterrupt, GeneratorExit):
+                raise
+            except BaseException as error:
+                task = asyncio.current_task()
+                if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                    raise  # somebody cancels the run
                 logger.exception("a listener failed on %s; the run goes on", event.type)

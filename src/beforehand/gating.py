@@ -9,13 +9,15 @@ import msgspec
 
 from .calls import Batch, Call
 from .decisions import DEFAULT_BLOCK_REASON, Answer, Approve, Ask, Block, Deny, Edit, Interrupt, Steer
-from .errors import Aborted, HookFailed, Stop
+from .errors import Aborted, HookFailed
 from .frozen import FrozenDict
 from .hooks.check import Refused
 from .hooks.dispatch import Ruling, dispatch
 from .seams import BY_NAME, CallDraft, PendingCall, RunInfo
 from .state import RunState
 from .tools import InvalidArguments, Tool, ToolResult, as_result
+
+MAX_EDITS = 5
 
 PREPARE, GATE = BY_NAME["prepare_tool_call"], BY_NAME["before_tool_call"]
 
@@ -106,14 +108,16 @@ async def _ask(run: RunState, call: Call, batch: Batch) -> None:
         answer = handler(call.pending()[0])
         if hasattr(answer, "__await__"):
             run.enter_guarded()
-            try:
-                answer = await answer
-            finally:
-                run.leave_guarded()
-    except (Exception, asyncio.CancelledError, Stop) as error:
-        if run.was_aborted_by(error):
+            answer = await answer
+            run.leave_guarded()
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:
+        aborted = run.was_aborted_by(error)
+        run.leave_guarded()
+        if aborted:
             raise Aborted("aborted while a person was asked") from None
-        if not isinstance(error, Exception) and run.cancelled_from_outside():
+        if isinstance(error, asyncio.CancelledError) and run.cancelled_from_outside():
             raise
         call.settle("blocked", f"Nobody could be asked for approval ({type(error).__name__}: {error}): the call was not run.")
         return
@@ -138,6 +142,9 @@ async def apply_answer(run: RunState, call: Call, batch: Batch, answer: Any) -> 
     except InvalidArguments as error:
         call.settle("invalid", f"A person changed this call to arguments that the tool does not take: {error}")
         return
-    call.edited = True
+    call.edits += 1
+    if call.edits > MAX_EDITS:
+        call.settle("blocked", f"This call was changed {MAX_EDITS} times by a person and by hooks in turn: it was not run.")
+        return
     digest = msgspec.structs.replace(call.context, args=args).args_digest if call.context else None
     await shape_and_gate(run, call, batch, args, approved=digest)

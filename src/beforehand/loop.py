@@ -17,7 +17,7 @@ from .events import AgentEnd, AgentStart, MessageEnd, MessageStart, StopReason, 
 from .hooks.dispatch import dispatch
 from .messages import AssistantMessage, Message, ToolMessage
 from .request import adopt_update, answer_message, apply_update, authorize, prepare_request, replay, send
-from .respond import ON_MESSAGE, receive_reply, same_role
+from .respond import ON_MESSAGE, Source, receive_reply, same_role
 from .seams import BY_NAME, Cause, FinishedTurn, IncomingMessage, NextTurn, RunStart
 from .seams import TurnStart as BeforeTurn
 from .state import RunState
@@ -76,8 +76,9 @@ async def _turns(run: RunState, incoming: list[Message], waiting: Suspension | N
                 waiting = None
             else:
                 if cause is not None:
-                    added = await _ask_next(run, turn, cause) if run.hooks.prepare_next_turn else ()
-                    incoming = [*added, *_queued(run, cause)]
+                    if run.hooks.prepare_next_turn:
+                        await _ask_next(run, turn, cause)
+                    incoming = _queued(run, cause)
                 turn = Turn()
                 if not await _begin_turn(run, incoming, first=cause is None):
                     return
@@ -133,8 +134,8 @@ def _next_cause(run: RunState, turn: Turn) -> Cause | None:
     return "continue" if turn.go_on or turn.resend else None
 
 
-async def _ask_next(run: RunState, turn: Turn, cause: Cause) -> Sequence[Message]:
-    """Seam 16. Returns the messages it adds, which enter the next turn before queued ones."""
+async def _ask_next(run: RunState, turn: Turn, cause: Cause) -> None:
+    """Seam 16. The messages it adds enter the next turn before queued ones."""
     context = NextTurn(
         run.info, run.turn, turn.message, turn.results, run.context_value(), run.history.view()[run.first_message :],
         cause=cause, model=run.model, thinking_level=run.thinking_level,
@@ -142,16 +143,15 @@ async def _ask_next(run: RunState, turn: Turn, cause: Cause) -> Sequence[Message
     ruling = await dispatch(run, NEXT, run.hooks.prepare_next_turn, context, adopt=adopt_update(run))
     _check_abort(run)
     apply_update(run, ruling.changes)
-    return ruling.changes.get("add_messages", ())  # type: ignore[no-any-return]
+    run.hook_queue[:0] = ruling.changes.get("add_messages", ())
 
 
 def _queued(run: RunState, cause: Cause) -> list[Message]:
     """What waits for the next turn: hooks' messages, then steering, else a follow-up if that is why it happens."""
-    queued, run.hook_queue = run.hook_queue, []
     queues = run.queues
     if queues.steering:
-        return queued + queues.next_steering()
-    return queued + queues.next_follow_up() if cause == "follow_up" else queued
+        return run.hook_queue + queues.next_steering()
+    return run.hook_queue + queues.next_follow_up() if cause == "follow_up" else list(run.hook_queue)
 
 
 async def _begin_turn(run: RunState, incoming: list[Message], first: bool) -> bool:
@@ -172,10 +172,8 @@ async def _begin_turn(run: RunState, incoming: list[Message], first: bool) -> bo
     if first and run.poll_first and run.queues.steering:
         for message in run.queues.next_steering():
             await _take_in(run, message)
-    if run.hook_queue:  # what a hook queued about the messages just taken in
-        queued, run.hook_queue = run.hook_queue, []
-        for message in queued:
-            await _take_in(run, message)
+    for message in tuple(run.hook_queue):  # what a hook queued about the messages just taken in
+        await _take_in(run, message)
     return True
 
 
@@ -190,13 +188,13 @@ async def _take_in(run: RunState, message: Message) -> None:
         ruling = await dispatch(run, ON_MESSAGE, asked, context, adopt=same_role(message))
         if ruling.verdict is not None:
             run.interrupt = ruling.verdict
-            run.queues.stored(queued)
+            run.took(queued)
             return
         message = ruling.context.message
     if run.events.takers["message_start"]:
         await run.emit(MessageStart(message=message, origin=origin, **run.event_fields()))
     run.store(message)
-    run.queues.stored(queued)
+    run.took(queued)
     if run.events.takers["message_end"]:
         await run.emit(MessageEnd(message=message, origin=origin, **run.event_fields()))
 
@@ -213,10 +211,10 @@ async def _turn(run: RunState, turn: Turn) -> None:
     outgoing = await prepare_request(run)
     ruling = await authorize(run, outgoing, "turn") if run.hooks.authorize_request else None
     if ruling is None:
-        reply = await receive_reply(run, send(run, outgoing), whole=not outgoing.model.streams)
+        reply = await receive_reply(run, send(run, outgoing), Source(outgoing.model, outgoing.thinking_level, not outgoing.model.streams))
     elif isinstance(ruling.verdict, Answer):
         message = answer_message(ruling.verdict.value)
-        reply = await receive_reply(run, replay(message), whole=True, origin="hook")
+        reply = await receive_reply(run, replay(message), Source(outgoing.model, outgoing.thinking_level, True, "hook"))
     else:
         assert isinstance(ruling.verdict, Block)
         reason = ruling.verdict.reason or "the request was blocked"
@@ -241,6 +239,7 @@ def _take_results(run: RunState, turn: Turn, results: Results) -> None:
     if results.failure is not None:
         raise results.failure
     if results.suspended is not None:
+        turn.results = ()
         run.suspension = results.suspended
         run.pending = tuple([p for call in results.suspended.calls if call.outcome == "pending" for p in call.pending()])
         run.stop_reason = "suspended"
@@ -256,7 +255,7 @@ def _interrupted(run: RunState, turn: Turn, interrupt: object) -> None:
     """An interrupt ends the run, unless someone wants the model to be asked again."""
     run.reason = getattr(interrupt, "reason", None)
     turn.tools_go_on = False
-    if getattr(interrupt, "resend", False) or run.resend:
+    if (getattr(interrupt, "resend", False) or run.resend) and (len(run.context) or run.hook_queue):
         run.resend = True
     else:
         turn.stop = "interrupted"

@@ -15,7 +15,7 @@ from .errors import Aborted, ConfigError, RequestBlocked, RequestTooLarge
 from .hooks.check import Refused
 from .hooks.dispatch import Ruling, dispatch
 from .messages import (
-    AssistantMessage, History, HistoryView, Image, Message, Request, Text, Thinking, ToolCall, ToolMessage,
+    AssistantMessage, History, HistoryView, Image, Message, Request, Text, Thinking, ThinkingLevel, ToolCall, ToolMessage,
     estimate_tokens, is_sendable,
 )  # fmt: skip
 from .models.base import NO_CALL_INFO, CallInfo, Finish, ImageDelta, Model, ModelEvent, TextDelta, ThinkingDelta, ToolCallDelta
@@ -37,6 +37,7 @@ class Outgoing(msgspec.Struct):
     request: Request
     model: Model
     info: CallInfo
+    thinking_level: ThinkingLevel = "off"
 
 
 async def prepare_request(run: RunState) -> Outgoing:
@@ -58,22 +59,21 @@ async def prepare_request(run: RunState) -> Outgoing:
         tools, specs = (run.tools, run.tool_specs) if not once else _tools_of(plan.context.tools)
     if hooks.transform_context or hooks.convert_to_llm:
         messages = await _convert(run, messages, model)
-    elif not (isinstance(messages, HistoryView) and messages.all_sendable):
+    elif not isinstance(messages, HistoryView) or not messages.all_sendable:
         messages = _sendable(messages)
     options = run.options if run.options.thinking_level == level else msgspec.structs.replace(run.options, thinking_level=level)
     request = Request(system, messages, specs, options)
     if hooks.before_provider_call:
         context = ProviderCall(run.info, request, model, tuple(tools))
         request = (await dispatch(run, PROVIDER, hooks.before_provider_call, context, adopt=_valid_request)).context.request
-    _check_size(run, request, model)
-    info = await _call_info(run, model) if hooks.get_api_key or _watched(run) else NO_CALL_INFO
-    _stop_if_aborted(run)
-    return Outgoing(request, model, info)
-
-
-def _stop_if_aborted(run: RunState) -> None:
+    window = model.context_tokens if run.limits.context_tokens is None else run.limits.context_tokens
+    if window is not None:
+        _check_size(request, model, window)
+    info = await _call_info(run, model) if hooks.get_api_key or run.events.watches_wire else NO_CALL_INFO
     if run.signal.aborted:
         raise Aborted(run.signal.reason or "aborted")
+    run.enabled = tools
+    return Outgoing(request, model, info, level)
 
 
 def _tools_of(tools: Sequence[Any]) -> tuple[dict[str, Any], tuple[Any, ...]]:
@@ -121,10 +121,7 @@ def _valid_request(fields: dict[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _check_size(run: RunState, request: Request, model: Model) -> None:
-    window = run.limits.context_tokens if run.limits.context_tokens is not None else model.context_tokens
-    if window is None:
-        return
+def _check_size(request: Request, model: Model, window: int) -> None:
     size = estimate_tokens(request.messages) + len(request.system) // 4 + (request.options.max_tokens or 0)
     if size > window:
         raise RequestTooLarge(
@@ -139,12 +136,7 @@ async def _call_info(run: RunState, model: Model) -> CallInfo:
     if asked := run.hooks.get_api_key:
         ruling = await dispatch(run, KEY, asked, KeyRequest(run.info, model.provider, model.endpoint))
         key = ruling.changes.get("key")
-    return CallInfo(key, run.wire_event if _watched(run) else None)
-
-
-def _watched(run: RunState) -> bool:
-    takers = run.events.takers
-    return bool(takers["request_sent"] or takers["response_received"] or takers["provider_event"])
+    return CallInfo(key, run.wire_event if run.events.watches_wire else None)
 
 
 # --- sticky updates (3 and 16) -------------------------------------------------------------------
@@ -187,14 +179,23 @@ async def authorize(run: RunState, outgoing: Outgoing, kind: RequestKind, hooks:
     model = outgoing.model
     context = OutgoingRequest(run.info, outgoing.request, model.endpoint, model, kind)
     ruling = await dispatch(run, AUTHORIZE, asked, context)
-    _stop_if_aborted(run)
+    if run.signal.aborted:
+        raise Aborted(run.signal.reason or "aborted")
     return ruling if isinstance(ruling.verdict, Block | Answer) else None
 
 
 def send(run: RunState, outgoing: Outgoing) -> AsyncIterator[ModelEvent]:
     """Let the request leave. Only for requests that `authorize` let pass."""
     run.requests_sent += 1
-    return outgoing.model.stream(outgoing.request, outgoing.info)
+    try:
+        return outgoing.model.stream(outgoing.request, outgoing.info)
+    except Exception as error:  # an adapter that looks at the request before it begins to stream
+        return _failing(error)
+
+
+async def _failing(error: Exception) -> AsyncIterator[ModelEvent]:
+    raise error
+    yield  # an async generator needs one
 
 
 async def ask_directly(run: RunState, request: Request, kind: RequestKind, asking: Any = None) -> str:
@@ -223,12 +224,10 @@ async def ask_directly(run: RunState, request: Request, kind: RequestKind, askin
 
 
 def answer_message(value: Any) -> AssistantMessage:
-    """What `Answer` at seam 8 gives, as a reply of origin "hook". Raises `Refused`."""
-    if isinstance(value, str):
-        return AssistantMessage((Text(value),), origin="hook")
+    """What `Answer` at seam 8 gives, as a reply of origin "hook"."""
     if isinstance(value, AssistantMessage):
         return msgspec.structs.replace(value, origin="hook")
-    raise Refused(f"returned Answer with a {type(value).__name__}: expected a string or an AssistantMessage")
+    return AssistantMessage((Text(value),), origin="hook")
 
 
 async def replay(message: AssistantMessage) -> AsyncIterator[ModelEvent]:
@@ -267,7 +266,7 @@ def repair(run: RunState) -> None:
     for call in run.context.open_calls.values():
         run.note("Repaired", f"call {call.id} ({call.name}) had no result; the model is told that its outcome is not known", call.id)
     if run.context is run.history and not _only_tail_missing(run.history, count):
-        run.context = History(mended)
+        run.separate(mended)
         return
     for call in list(run.context.open_calls.values()):
         run.store(_unknown(call))

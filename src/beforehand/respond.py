@@ -18,8 +18,8 @@ from .events import ChunkKind, MessageEnd, MessageRetracted, MessageStart, Messa
 from .hooks.check import Refused
 from .hooks.dispatch import dispatch, fail
 from .hooks.hook import Hook
-from .messages import NO_USAGE, AssistantMessage, Message, MessageStop, Origin, Part, Text, Thinking, ToolCall, Usage
-from .models.base import Finish, ImageDelta, ModelEvent, TextDelta, ThinkingDelta, ToolCallDelta
+from .messages import NO_USAGE, AssistantMessage, Message, MessageStop, Origin, Part, Text, Thinking, ThinkingLevel, ToolCall, Usage
+from .models.base import Finish, ImageDelta, Model, ModelEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from .seams import BY_NAME, IncomingMessage
 from .state import RunState, Scope
 from .stream.guard import Guard, Interrupted
@@ -39,21 +39,31 @@ class _OpenCall:
         self.shown: list[str] = []
 
 
-class Draft:
-    """A reply while it arrives: its parts in order, and how it ended."""
+class Source(msgspec.Struct, eq=False):
+    """Who replies: the model asked, its thinking level, and whether the reply comes in one piece."""
 
-    __slots__ = ("calls", "id", "parts", "released", "signature", "started", "stop_reason", "usage", "withheld")
+    model: Model
+    thinking_level: ThinkingLevel
+    whole: bool
+    origin: Origin = "model"
 
-    def __init__(self, message_id: str) -> None:
-        self.id = message_id
-        self.parts: list[tuple[str, Any]] = []
-        self.calls: dict[int, _OpenCall] = {}
-        self.signature: str | None = None
-        self.stop_reason: MessageStop | None = None
-        self.usage: Usage = NO_USAGE
-        self.started = False
-        self.released = 0
-        self.withheld: list[tuple[ChunkKind, str]] | None = None
+
+class Draft(msgspec.Struct, eq=False):
+    """A reply while it arrives: its parts in order, and how it ended.
+
+    `released` counts the characters shown; `withheld` gathers those that wait for a hook with `hold=True`.
+    """
+
+    id: str
+    by: Source
+    parts: list[tuple[str, Any]] = []
+    calls: dict[int, _OpenCall] = {}
+    signature: str | None = None
+    stop_reason: MessageStop | None = None
+    usage: Usage = NO_USAGE
+    started: bool = False
+    released: int = 0
+    withheld: list[tuple[ChunkKind, str]] | None = None
 
     def add(self, kind: str, text: str) -> None:
         if self.parts and self.parts[-1][0] == kind:
@@ -80,35 +90,34 @@ class Draft:
                 content.append(value)
         return tuple(content)
 
-    def message(self, run: RunState, stop_reason: MessageStop, error: str | None = None, origin: Origin = "model") -> AssistantMessage:
-        model = run.model
+    def message(self, stop_reason: MessageStop, error: str | None = None) -> AssistantMessage:
         content = self.content(stop_reason != "error" and stop_reason != "aborted")
-        return AssistantMessage(content, stop_reason, self.usage, model.name, model.provider, self.id, run.thinking_level, error, origin)
+        by = self.by
+        return AssistantMessage(
+            content, stop_reason, self.usage, by.model.name, by.model.provider, self.id, by.thinking_level, error, by.origin
+        )
 
 
-class Reply:
+class Reply(msgspec.Struct, eq=False):
     """What came of a request. `message` is what the history holds (`None`: nothing), `error` why it failed."""
 
-    __slots__ = ("aborted", "error", "interrupt", "message")
-
-    def __init__(self, message: AssistantMessage | None) -> None:
-        self.message = message
-        self.interrupt: Interrupt | None = None
-        self.error: RunError | None = None
-        self.aborted = False
+    message: AssistantMessage | None
+    interrupt: Interrupt | None = None
+    error: RunError | None = None
+    aborted: bool = False
 
 
-async def receive_reply(run: RunState, events: AsyncIterator[ModelEvent], whole: bool, origin: Origin = "model") -> Reply:
+async def receive_reply(run: RunState, events: AsyncIterator[ModelEvent], by: Source) -> Reply:
     """Take in one reply and store it. Never raises for what the model, a hook or an abort did: the reply says so."""
-    draft = Draft(run.next_message_id())
+    draft = Draft(run.next_message_id(), by)
     guard = None
     if run.hooks.on_chunk:
         guard = _guard(run, run.hooks.on_chunk, draft)
     if run.hooks.on_message and any([hook.hold for hook in run.hooks.on_message]):
         draft.withheld = []
     try:
-        await _receive(run, draft, guard, events, whole)
-        message = draft.message(run, draft.stop_reason or "stop", None, origin)
+        await _receive(run, draft, guard, events)
+        message = draft.message(draft.stop_reason or "stop")
         if run.hooks.on_message:
             message = await _judge(run, draft, message, run.hooks.on_message)
         return await _keep(run, message)
@@ -143,7 +152,8 @@ async def _close(events: AsyncIterator[ModelEvent]) -> None:
 # --- while it arrives ----------------------------------------------------------------------------
 
 
-async def _receive(run: RunState, draft: Draft, guard: Guard | None, events: AsyncIterator[ModelEvent], whole: bool) -> None:
+async def _receive(run: RunState, draft: Draft, guard: Guard | None, events: AsyncIterator[ModelEvent]) -> None:
+    whole = draft.by.whole
     takers = run.events.takers
     early = None if whole else guard
     gather = whole or (guard is None and draft.withheld is None)  # text that nobody has to judge on the way
@@ -151,8 +161,6 @@ async def _receive(run: RunState, draft: Draft, guard: Guard | None, events: Asy
     run.scope = Scope.STREAM
     async for event in events:
         run.scope = Scope.NONE
-        if signal.aborted:
-            raise Aborted("aborted")
         if not draft.started:
             draft.started = True
             if takers["message_start"]:
@@ -178,18 +186,20 @@ async def _receive(run: RunState, draft: Draft, guard: Guard | None, events: Asy
         elif kind is ImageDelta:
             draft.parts.append(("image", event.image))  # type: ignore[union-attr]
         else:
-            raise InvalidResponse(f"the model {run.model!r} yielded a {kind.__name__}, which is no model event")
+            raise InvalidResponse(f"the model {draft.by.model!r} yielded a {kind.__name__}, which is no model event")
+        if signal.aborted:  # by a listener or a hook, while the next piece was not being waited for
+            raise Aborted("aborted")
         run.scope = Scope.STREAM
     run.scope = Scope.NONE
     if draft.stop_reason is None:
-        raise NetworkError(f"the reply of {run.model.name} ended without a stop reason: it was cut")
+        raise NetworkError(f"the reply of {draft.by.model.name} ended without a stop reason: it was cut")
     if guard is not None or whole or (draft.calls and takers["message_update"]):
         await _finish_channels(run, draft, guard, whole)
 
 
 async def _start(run: RunState, draft: Draft) -> None:
-    message = AssistantMessage((), "stop", NO_USAGE, run.model.name, run.model.provider, draft.id, run.thinking_level)
-    await run.emit(MessageStart(message=message, origin="model", **run.event_fields()))
+    message = msgspec.structs.replace(draft.message("stop"), content=())
+    await run.emit(MessageStart(message=message, origin=message.origin, **run.event_fields()))
 
 
 async def _text(run: RunState, draft: Draft, guard: Guard | None, kind: ChunkKind, text: str) -> None:
@@ -214,7 +224,7 @@ def _open_call(run: RunState, draft: Draft, event: ToolCallDelta) -> _OpenCall:
     given = event.id
     free = wanted = given or f"call_{run.messages_made}_{len(draft.calls) + 1}"
     n = 1
-    while free in run.context.call_ids or any([call.id == free for call in draft.calls.values()]):
+    while free in run.history.call_ids or free in run.context.call_ids or (draft.calls and any([call.id == free for call in draft.calls.values()])):
         n += 1
         free = f"{wanted}-{n}"
     if free != wanted:
@@ -330,7 +340,7 @@ async def _interrupted(run: RunState, draft: Draft, interrupt: Interrupt) -> Rep
     """A hook stopped it: what was shown is retracted, or kept and marked."""
     if interrupt.keep == "aborted" and draft.content(False):
         draft.withheld = None
-        reply = await _keep(run, draft.message(run, "aborted", interrupt.reason or "interrupted"))
+        reply = await _keep(run, draft.message("aborted", interrupt.reason or "interrupted"))
     else:
         await _retract(run, draft)
         reply = Reply(None)
@@ -344,7 +354,7 @@ async def _cut(run: RunState, draft: Draft, error: BaseException) -> Reply:
         draft.parts, draft.withheld = [], None
     if run.was_aborted_by(error):
         if draft.content(False):
-            reply = await _keep(run, draft.message(run, "aborted", run.signal.reason or "Request was aborted"))
+            reply = await _keep(run, draft.message("aborted", run.signal.reason or "Request was aborted"))
         else:
             if draft.started:
                 await _retract(run, draft)
@@ -353,12 +363,13 @@ async def _cut(run: RunState, draft: Draft, error: BaseException) -> Reply:
         return reply
     if not isinstance(error, Exception):
         if draft.content(False):  # somebody outside cancels: keep what was shown, without waiting for anything
-            run.store(draft.message(run, "aborted", "cancelled"))
+            run.store(draft.message("aborted", "cancelled"))
         raise error
-    failure = error if isinstance(error, RunError) else ModelError(f"the model {run.model!r} raised {type(error).__name__}: {error}")
+    failure = error if isinstance(error, RunError) else ModelError(f"the model {draft.by.model!r} raised {type(error).__name__}: {error}")
     failure.__cause__ = None if failure is error else error
+    message = draft.message("error", str(failure))
     if not draft.started and run.events.takers["message_start"]:
-        await _start(run, draft)
-    reply = await _keep(run, draft.message(run, "error", str(failure)))
+        await run.emit(MessageStart(message=message, origin=message.origin, **run.event_fields()))
+    reply = await _keep(run, message)
     reply.error = failure
     return reply

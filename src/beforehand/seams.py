@@ -31,8 +31,12 @@ _sorted_json = msgspec.json.Encoder(order="sorted", enc_hook=str).encode
 
 
 def digest_of(value: Any) -> str:
-    """SHA-256, in hex, of `value` as canonical JSON (sorted keys)."""
-    return hashlib.sha256(_sorted_json(value)).hexdigest()
+    """SHA-256, in hex, of `value` as canonical JSON (sorted keys), or of its `repr` where JSON cannot hold it."""
+    try:
+        text = _sorted_json(value)
+    except (TypeError, ValueError, RecursionError, OverflowError):
+        text = repr(value).encode("utf-8", "backslashreplace")
+    return hashlib.sha256(text).hexdigest()
 
 
 # --- what hooks get ------------------------------------------------------------------------------

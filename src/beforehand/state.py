@@ -6,7 +6,7 @@ import asyncio
 import time
 import uuid
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 from typing import Any
 
@@ -87,10 +87,10 @@ class RunState:
     """The state of one run. The functions in `loop`, `toolcall` and their neighbours work on it."""
 
     __slots__ = (
-        "abandon", "batching", "call_ids", "calls", "cancelling", "characters_released", "context", "decisions", "deps", "error",
+        "abandon", "batching", "calls", "cancelled", "cancelling", "cancels_before", "characters_released", "context", "decisions", "deps", "enabled", "error",
         "events", "first_message", "history", "hook_queue", "hooks", "id_prefix", "info", "interrupt", "limits", "loop", "messages_made", "model",
-        "options", "outbox", "parent_call_id", "pending", "plan", "poll_first", "queues", "reason", "requests_sent", "resend", "resends",
-        "run_id", "scope", "scope_serial", "signal", "slow_hook", "started", "stop_reason", "suspension", "system", "task", "tasks",
+        "options", "outbox", "over", "own_cancels", "parent_call_id", "pending", "plan", "poll_first", "queues", "reason", "requests_sent", "resend", "resends",
+        "run_id", "scope", "scope_serial", "signal", "slow_hook", "started", "stop_reason", "store", "suspension", "system", "task", "tasks",
         "sequential", "thinking_level", "tick", "tick_serial", "tool_specs", "tools", "tools_run", "turn", "usage", "usage_cost", "wake",
     )  # fmt: skip
 
@@ -98,6 +98,7 @@ class RunState:
         self.plan, self.history, self.events, self.queues = plan, history, events, queues
         self.hooks = plan.hooks
         self.context = history
+        self.store: Callable[[Message], None] = history.append
         self.use_limits(plan.limits)
         self.set_id(uuid.uuid4().hex)
         self.loop = "main"
@@ -141,8 +142,10 @@ class RunState:
         self.tick_serial = -1
         self.cancelling = False
         self.abandon = False
+        self.cancelled = self.over = False
+        self.cancels_before = self.own_cancels = 0
         self.batching = False
-        self.outbox: deque[Event | Callable[[], Awaitable[Event | None]]] = deque()
+        self.outbox: deque[Event | asyncio.Future[None] | Callable[[], Awaitable[Event | None]]] = deque()
         self.wake: asyncio.Future[None] | None = None
 
     def set_id(self, run_id: str) -> None:
@@ -181,6 +184,7 @@ class RunState:
 
     def use_tools(self, tools: tuple[Tool, ...]) -> None:
         self.tools: dict[str, Tool] = {tool.name: tool for tool in tools}
+        self.enabled = self.tools
         self.tool_specs: tuple[ToolSpec, ...] = tuple([tool.spec for tool in tools])
         self.sequential = self.plan.tool_mode == "sequential" or any([tool.mode == "sequential" for tool in tools])
 
@@ -193,7 +197,17 @@ class RunState:
         if tuple(self.tools.values()) != tuple(context.tools):
             self.use_tools(tuple(context.tools))
         if context.messages != self.context.view():
-            self.context = History(context.messages)
+            self.separate(context.messages)
+
+    def separate(self, messages: Sequence[Message]) -> None:
+        """From now on requests are made from these messages; what happens is added to them and to the history."""
+        history, context = self.history, History(messages)
+
+        def store(message: Message) -> None:
+            history.append(message)
+            context.append(message)
+
+        self.context, self.store = context, store
 
     def note(self, verdict: str, reason: str, call_id: str | None = None) -> None:
         """Record something that the core itself mended."""
@@ -201,11 +215,6 @@ class RunState:
             hook="beforehand", where="core", seam="repair", verdict=verdict, reason=reason, digest=None, duration=0.0,
             reversible=self.irreversible, run_id=self.run_id, loop=self.loop, turn=self.turn, call_id=call_id,
         ))  # fmt: skip
-
-    def store(self, message: Message) -> None:
-        self.history.append(message)
-        if self.context is not self.history:
-            self.context.append(message)
 
     def add_usage(self, usage: Usage, model_name: str) -> None:
         if usage is NO_USAGE:
@@ -215,6 +224,15 @@ class RunState:
         if price is not None:
             self.usage_cost += price.of(usage)
 
+    def took(self, message: Message) -> None:
+        """An incoming message has been dealt with, so it waits no longer."""
+        for i, waiting in enumerate(self.hook_queue):
+            if waiting is message:
+                del self.hook_queue[i]
+                return
+        if self.queues.steering or self.queues.follow_up:
+            self.queues.stored(message)
+
     # --- events ---
 
     def event_fields(self, parent_call_id: str | None = None) -> dict[str, Any]:
@@ -223,17 +241,25 @@ class RunState:
 
     async def emit(self, event: Event) -> None:
         """Deliver an event. While tool bodies run in tasks of their own, the run's own task delivers for them, in order."""
-        if self.batching:
-            self.outbox.append(event)
+        if self.over:  # a late result of something that was left behind
+            return
+        if self.batching and asyncio.current_task() is not self.task:
+            delivered = asyncio.get_running_loop().create_future()
+            self.outbox.extend((event, delivered))
             self.wake_up()
+            await delivered
         else:
             await self.deliver()
             await self.events.emit(event)
 
     async def deliver(self) -> None:
-        """Deliver what has been put down for delivery meanwhile. An item may be an event still to be made."""
+        """Deliver what has been put down for delivery: events, events still to be made, and those who wait until here."""
         while self.outbox:
             item = self.outbox.popleft()
+            if isinstance(item, asyncio.Future):
+                if not item.done():
+                    item.set_result(None)
+                continue
             event = item if isinstance(item, Event) else await item()
             if event is not None:
                 await self.events.emit(event)
@@ -267,16 +293,28 @@ class RunState:
             for task in self.tasks:
                 task.cancel()
             self.wake_up()
+        elif self.scope is Scope.STREAM:
+            self._cancel_task()
         elif self.scope is Scope.GUARDED and self.scope_serial == self.tick_serial:
+            self.abandon = self.own_cancels > 0  # it has been cancelled before, and waits on
             self._cancel_task()
         self.tick_serial = self.scope_serial
         if self.task is not None and self.limits.abort_grace is not None:
             self.tick = self.task.get_loop().call_later(max(self.limits.abort_grace, 0.05), self._grace_over)
 
     def _cancel_task(self) -> None:
-        if self.task is not None and not self.cancelling:
+        if self.task is not None:
             self.cancelling = True
+            self.own_cancels += 1
             self.task.cancel()
+
+    def _take_back_cancels(self) -> bool:
+        """Undo our own cancellations of the run's task. True if none of the caller's is left."""
+        self.cancelling = False
+        while self.own_cancels and self.task is not None:
+            self.own_cancels -= 1
+            self.task.uncancel()
+        return self.task is not None and self.task.cancelling() <= self.cancels_before
 
     def enter_guarded(self) -> None:
         """From here on an abort may cut what the run's task waits for, after the grace."""
@@ -287,6 +325,8 @@ class RunState:
     def leave_guarded(self, scope: Scope = Scope.NONE) -> None:
         if not self.batching:
             self.scope = scope
+            if self.own_cancels:  # it answered all the same, so it keeps its answer
+                self._take_back_cancels()
 
     def was_aborted_by(self, error: BaseException) -> bool:
         """Whether this exception is our own abort arriving, and not the caller's cancellation. Answers once a cancel."""
@@ -298,16 +338,23 @@ class RunState:
             return False
         task = asyncio.current_task()
         if task is self.task:
-            self.cancelling = False
+            return self._take_back_cancels()
         return task is not None and task.uncancel() == 0
 
-    @staticmethod
-    def cancelled_from_outside() -> bool:
-        """After a CancelledError: does someone cancel the current task, or was the exception only raised by user code?"""
+    def cancelled_from_outside(self) -> bool:
+        """After a CancelledError: does the caller cancel this run, or was the exception made by user code?"""
         task = asyncio.current_task()
-        return task is None or task.cancelling() > 0
+        if task is None or task is not self.task:
+            return self.cancelled
+        return task.cancelling() > self.cancels_before
+
+    def begin_in(self, task: asyncio.Task[Any] | None) -> None:
+        """This task does the run now. Cancellations it has survived before are not meant for us."""
+        self.task = task
+        self.cancels_before = task.cancelling() if task is not None else 0
 
     def finished(self) -> None:
+        self.over = True
         if self.tick is not None:
             self.tick.cancel()
         self.task = None

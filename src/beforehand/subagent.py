@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from .conversation import Conversation
+from .decisions import Deny, PendingApproval
 from .emitter import Emitter
 from .results import RunResult
 from .seams import RunInfo
@@ -34,7 +35,11 @@ class _Child:
         self.parent, self.call_id, self.inherit = parent, call_id, inherit
         plan = agent.plan
         hooks = plan.hooks.inheriting(parent.plan.hooks) if inherit else plan.hooks
-        plan = msgspec.structs.replace(plan, hooks=hooks, on_ask=plan.on_ask or parent.plan.on_ask)
+        on_ask = plan.on_ask or parent.plan.on_ask
+        calling = parent.calls.get(call_id)
+        if on_ask is None and calling is not None and calling.parent_id is not None:
+            on_ask = _nobody  # a nested call cannot wait, so neither can what happens inside it
+        plan = msgspec.structs.replace(plan, hooks=hooks, on_ask=on_ask)
         listeners = Emitter([parent.emit] if events and parent.events else (), parent=agent._listeners)
         self.talk = _ChildConversation(plan, listeners, call_id)
         self.counted_cost = 0.0
@@ -50,12 +55,21 @@ class _Child:
         self.counted_cost = result.cost
         self.parent.decisions.extend(d for d in result.decisions if d not in self.parent.decisions)
         if result.stop_reason == "suspended":
-            pending = [msgspec.structs.replace(p, parent_call_id=p.parent_call_id or self.call_id) for p in result.pending]
+            # Children number their calls alike, so their ids carry the call they happen in.
+            pending = [
+                msgspec.structs.replace(p, call_id=f"{self.call_id}.{p.call_id}", parent_call_id=p.parent_call_id or self.call_id)
+                for p in result.pending
+            ]
             raise Suspend(pending, self.resume)
         return as_tool_result(result)
 
     async def resume(self, answers: Mapping[str, Any]) -> ToolResult:
-        return await self.work(self.talk.resume({k: v for k, v in answers.items() if v is not None}, check=False))
+        own = {call_id.removeprefix(f"{self.call_id}."): answer for call_id, answer in answers.items() if answer is not None}
+        return await self.work(self.talk.resume(own, check=False))
+
+
+def _nobody(pending: PendingApproval) -> Deny:
+    return Deny(f"This call needs a person's approval ({pending.prompt}), and nobody can be asked from inside a nested call.")
 
 
 class _ChildConversation(Conversation):

@@ -9,18 +9,21 @@ from __future__ import annotations
 import asyncio
 import difflib
 import json
+import threading
 from time import perf_counter
+from types import CoroutineType
 from typing import Any
 
 import msgspec
 
 from .calls import Batch, Call, NestedResult, Suspend
 from .decisions import Block, Interrupt
-from .errors import Aborted, HookFailed, Stop
+from .detach import Rest, forget
+from .errors import Aborted, HookFailed
 from .events import ToolExecutionEnd, ToolExecutionStart, ToolExecutionUpdate
 from .gating import shape_and_gate
 from .hooks.dispatch import Ruling, dispatch, in_thread
-from .messages import Text, ToolCall
+from .messages import Content, Image, Text, ToolCall, text_of
 from .seams import BY_NAME, CallOutcome, RunInfo
 from .state import RunState
 from .tools import InvalidArguments, Tool, ToolContext, ToolResult, as_result
@@ -45,7 +48,6 @@ async def conclude(run: RunState, call: Call) -> None:
         return
     call.concluded = call.outcome != "pending"
     call.updates_open = False
-    run.calls[call.id] = call
     if run.events.takers["tool_execution_end"]:
         event = ToolExecutionEnd(
             call_id=call.id, name=call.name, result=call.result, outcome=call.outcome, is_error=call.result.is_error,
@@ -62,9 +64,9 @@ def look_up(run: RunState, call: Call) -> bool:
 
     False: it is settled (there is no such tool), or nobody looks at its arguments and the body decodes them itself.
     """
-    tool = call.tool = run.tools.get(call.name)
+    tool = call.tool = run.enabled.get(call.name)
     if tool is None:
-        near = difflib.get_close_matches(call.name, run.tools, 1)
+        near = difflib.get_close_matches(call.name, run.enabled, 1)
         call.settle("not_found", f"Tool {call.name} not found.{f' Did you mean {near[0]}?' if near else ''}")
         return False
     hooks = run.hooks
@@ -92,7 +94,7 @@ async def check(run: RunState, call: Call, batch: Batch) -> None:
 
 
 async def execute(run: RunState, call: Call) -> None:
-    """Run the body of a call that the gates let pass, then seam 13. Never raises for what the tool did."""
+    """Run the body of a call that the gates let pass. Never raises for what the tool did."""
     tool = call.tool
     assert tool is not None
     if run.signal.aborted:
@@ -102,20 +104,9 @@ async def execute(run: RunState, call: Call) -> None:
     try:
         kwargs = tool.kwargs_from_json(call.part.arguments) if call.args is None else tool.kwargs(call.args)
         run.tools_run += 1
-        run.calls[call.id] = call
         call.updates_open = True
-        timeout = tool.timeout if tool.timeout is not None else run.limits.tool_timeout
-        if call.resume_with is not None:
-            run.enter_guarded()
-            value = await call.resume_with()
-        elif timeout is not None or not tool.is_async:
-            value = await _in_time(run, call, tool, kwargs, timeout)
-        else:
-            fn = tool.unguarded
-            body = fn(_tool_context(run, call), **kwargs) if tool.takes_context else fn(**kwargs)
-            run.enter_guarded()
-            value = await body
-        result = as_result(value)
+        run.enter_guarded()
+        result = as_result(await _body(run, call, tool, kwargs))
         call.result, call.outcome = result, "failed" if result.is_error else "ran"
     except InvalidArguments as error:
         call.settle("invalid", str(error))
@@ -124,11 +115,33 @@ async def execute(run: RunState, call: Call) -> None:
     except Suspend as suspend:
         call.suspended, call.outcome = suspend, "pending"
         call.result = ToolResult("Waiting for a person's approval.", is_error=True)
-    except (Exception, SystemExit, asyncio.CancelledError, Stop) as error:
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:
         _body_failed(run, call, error)
     finally:
         run.leave_guarded()
     call.duration = perf_counter() - began
+
+
+async def _body(run: RunState, call: Call, tool: Tool, kwargs: dict[str, Any]) -> Any:
+    timeout = tool.timeout if tool.timeout is not None else run.limits.tool_timeout
+    if call.resume_with is not None:
+        return await call.resume_with()
+    first = (_tool_context(run, call),) if tool.takes_context else ()
+    if timeout is not None or not tool.is_async:
+        return await _in_time(tool, first, kwargs, timeout)
+    body = tool.unguarded(*first, **kwargs)
+    if run.batching or type(body) is not CoroutineType:
+        return await body  # in a task of its own, which can be left behind
+    try:
+        awaited = body.send(None)
+    except StopIteration as done:  # it did not have to wait for anything
+        return done.value
+    value = await Rest(body, awaited, lambda: run.abandon)
+    if run.cancelled_from_outside():  # the tool swallowed the caller's cancellation
+        raise asyncio.CancelledError
+    return value
 
 
 def _body_failed(run: RunState, call: Call, error: BaseException) -> None:
@@ -147,15 +160,13 @@ class _Late(Exception):
         self.seconds = seconds
 
 
-async def _in_time(run: RunState, call: Call, tool: Tool, kwargs: dict[str, Any], timeout: float | None) -> Any:
+async def _in_time(tool: Tool, first: tuple[Any, ...], kwargs: dict[str, Any], timeout: float | None) -> Any:
     """A body with a time limit, or a sync one, which runs in a thread. A late result is discarded."""
-    first = (_tool_context(run, call),) if tool.takes_context else ()
     work: asyncio.Future[Any]
     if tool.is_async:
         work = asyncio.ensure_future(tool.unguarded(*first, **kwargs))
     else:
         work = in_thread(tool.unguarded, *first, **kwargs)
-    run.enter_guarded()
     try:
         done, _ = await asyncio.wait({work}, timeout=timeout)
         if not done:
@@ -165,17 +176,22 @@ async def _in_time(run: RunState, call: Call, tool: Tool, kwargs: dict[str, Any]
     finally:
         if not work.done():
             work.cancel()
+            forget(work)
 
 
 def _tool_context(run: RunState, call: Call) -> ToolContext:
-    loop = asyncio.get_running_loop()
+    loop, thread = asyncio.get_running_loop(), threading.get_ident()
     counter = iter(range(1, 1 << 30))
 
     async def call_tool(name: str, args: Any) -> Any:
         return await nested(run, call, name, args, next(counter))
 
     def update(partial: Any) -> None:
-        loop.call_soon_threadsafe(_updated, run, call, partial)
+        result = as_result(partial)  # what is no result is the tool's mistake, and raised there
+        if threading.get_ident() == thread:
+            _updated(run, call, result)
+        else:
+            loop.call_soon_threadsafe(_updated, run, call, result)
 
     return ToolContext(
         call_id=call.id, tool_name=call.name, run=RunInfo(run, call.parent_id or run.parent_call_id), call_tool=call_tool, update=update,
@@ -188,7 +204,7 @@ def _tool_context(run: RunState, call: Call) -> ToolContext:
 
 async def settle(run: RunState, call: Call) -> None:
     """Seam 13, what the core itself adds to a result, and the event that says what became of the call."""
-    if run.hooks.after_tool_call or call.edited or run.limits.max_result_chars is not None:
+    if run.hooks.after_tool_call or call.edits or run.limits.max_result_chars is not None:
         await _finish(run, call)
     await conclude(run, call)
 
@@ -209,12 +225,25 @@ async def _finish(run: RunState, call: Call) -> None:
             call.settle("aborted", "Operation aborted before its result could be checked. The tool ran.")
             return
         _apply_after(run, call, ruling)
-    if call.edited and call.outcome in PASSES_AFTER:
+    if call.edits and call.outcome in PASSES_AFTER:
         call.result = _say_edited(call)
     limit = run.limits.max_result_chars
-    if limit is not None and isinstance(call.result.content, str) and len(call.result.content) > limit:
-        cut = f"{call.result.content[:limit]}\n[cut: {len(call.result.content) - limit} of {len(call.result.content)} characters left out]"
-        call.result = msgspec.structs.replace(call.result, content=cut)
+    if limit is not None and len(call.result.text) > limit:
+        call.result = msgspec.structs.replace(call.result, content=_shortened(call.result.content, limit))
+
+
+def _shortened(content: Content, limit: int) -> Content:
+    """Content with at most `limit` characters of text, and a note that says so."""
+    note = f"\n[cut: {len(text_of(content)) - limit} characters left out]"
+    if isinstance(content, str):
+        return content[:limit] + note
+    parts: list[Text | Image] = []
+    for part in content:
+        if isinstance(part, Text):
+            part = Text(part.text[:limit])
+            limit -= len(part.text)
+        parts.append(part)
+    return (*parts, Text(note))
 
 
 def _outcome(run: RunState, call: Call, result: ToolResult, partial: bool) -> CallOutcome:
@@ -249,17 +278,16 @@ def _say_edited(call: Call) -> ToolResult:
     return msgspec.structs.replace(call.result, content=(*content, Text(note)))
 
 
-def _updated(run: RunState, call: Call, partial: Any) -> None:
+def _updated(run: RunState, call: Call, result: ToolResult) -> None:
     """A tool reports progress. What comes after its result is ignored."""
     if not call.updates_open or not run.events.takers["tool_execution_update"]:
         return
-    run.outbox.append(lambda: _checked_update(run, call, partial))
+    run.outbox.append(lambda: _checked_update(run, call, result))
     run.wake_up()
 
 
-async def _checked_update(run: RunState, call: Call, partial: Any) -> ToolExecutionUpdate | None:
+async def _checked_update(run: RunState, call: Call, result: ToolResult) -> ToolExecutionUpdate | None:
     """A progress report, as far as the hooks at 13 let it pass."""
-    result = as_result(partial)
     assert call.tool is not None
     hooks = run.hooks.for_tool("after_tool_call", call.tool.name)
     if hooks:
@@ -279,11 +307,14 @@ async def _checked_update(run: RunState, call: Call, partial: Any) -> ToolExecut
 async def nested(run: RunState, parent: Call, name: str, args: Any, number: int) -> NestedResult:
     """A call from inside a tool: the same pipeline, with events that carry the parent's id. Never raises for a refusal."""
     arguments = args if isinstance(args, str) else json.dumps(args, default=str)
-    call = Call(ToolCall(f"{parent.id}.{number}", name, arguments), parent.id)
-    batch = Batch(None, run.context.view(), (name,))
+    call = Call.of(ToolCall(f"{parent.id}.{number}", name, arguments), parent.message, parent.id)
+    batch = Batch(parent.message, run.context, len(run.context), lone=name)
     await announce(run, call)
-    if look_up(run, call):
-        await check(run, call, batch)
+    try:
+        if look_up(run, call):
+            await check(run, call, batch)
+    except Aborted:
+        call.settle("aborted", "Operation aborted")
     if call.outcome is None:
         await execute(run, call)
     await settle(run, call)

@@ -72,6 +72,8 @@ def as_result(value: Any) -> ToolResult:
         return ToolResult(sendable(value))
     if value is None:
         return ToolResult()
+    if type(value) is int:  # the commonest of the rest, and its JSON text is its own
+        return ToolResult(str(value))
     try:
         if isinstance(value, ToolResult):
             return _settled(value)
@@ -200,6 +202,7 @@ class Tool(Frozen, kw_only=True, frozen=True, eq=False):
     canonical: Mapping[str, Callable[[Any], Any]] = EMPTY_DICT
     prepare_arguments: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None
     _schema: Schema
+    _decode_text: Callable[[str], dict[str, Any] | None] | None = None
     _receiver: bool = False
 
     def __call__(self, *_: object, **__: object) -> NoReturn:
@@ -233,7 +236,7 @@ class Tool(Frozen, kw_only=True, frozen=True, eq=False):
         as long as `prepare_arguments` and `canonical` take their own results. Raises InvalidArguments with every problem.
         """
         try:
-            text = _text(arguments)
+            text = to_json(arguments)
             if self.prepare_arguments is not None:
                 text = to_json(self.prepare_arguments(read_object(text)))
             args = self._schema.accept(text)
@@ -254,8 +257,8 @@ class Tool(Frozen, kw_only=True, frozen=True, eq=False):
 
     def kwargs_from_json(self, arguments: str) -> dict[str, Any]:
         """`kwargs(validate(arguments))` in one step, where no one needs to see the arguments between. Only if `direct`."""
-        if self.direct and type(arguments) is str:
-            values = self._schema.decode_text(arguments)
+        if self._decode_text is not None and type(arguments) is str:
+            values = self._decode_text(arguments)
             if values is not None:
                 return values
         return self.kwargs(self.validate(arguments))
@@ -271,14 +274,6 @@ class Tool(Frozen, kw_only=True, frozen=True, eq=False):
         if problems:
             raise Rejected(problems)
         return self._schema.accept(to_json(changed))
-
-
-def _text(arguments: Any) -> str:
-    if isinstance(arguments, bytes):
-        arguments = arguments.decode()
-    if not isinstance(arguments, str):
-        return to_json(arguments)
-    return arguments if arguments and not arguments.isspace() else "{}"
 
 
 def _refusal(name: str, where: str, problem: str) -> ToolDefinitionError:
@@ -344,6 +339,7 @@ def _define(body: Any, options: ToolOptions, frame: Any) -> Tool:
         raise _refusal(str(name), where, str(error)) from None
     written, parameters = options.get("description"), freeze(schema.parameters)
     description = doc_of(call) if written is None else written
+    direct = isinstance(schema, HintSchema) and schema.direct and not canonical and not options.get("prepare_arguments")
     return Tool(
         name=name,
         description=description,
@@ -353,13 +349,14 @@ def _define(body: Any, options: ToolOptions, frame: Any) -> Tool:
         where=where,
         is_async=is_async(body),
         takes_context=signature.takes_context,
-        direct=schema.direct and not canonical and options.get("prepare_arguments") is None,
+        direct=direct,
         replay=options.get("replay", "never"),
         mode=options.get("mode"),
         timeout=options.get("timeout"),
         canonical=canonical,
         prepare_arguments=options.get("prepare_arguments"),
         _schema=schema,
+        _decode_text=schema.decode_text if isinstance(schema, HintSchema) and direct else None,
         _receiver=receiver,
     )
 

@@ -13,6 +13,7 @@ from ..decisions import Ask, Block, Replace
 from ..hooks.hook import hook
 from ..tools import tool
 
+MODEL = "scripted"
 PROMPT = "Book me the most comfortable seat to Mar del Plata on Friday."
 INSTRUCTIONS = "You are the company's travel assistant. Look trains up before you book. Book one seat at most."
 REASON = "Blocked by policy: first class needs a manager’s approval. Book tourist instead."
@@ -29,14 +30,14 @@ PASSENGER = "Ana Ruiz, DNI 30.123.456"
 @tool
 async def find_trains(to: str, date: str) -> str:
     """List the trains to a destination on a date, with the fare for each class."""
-    return f"{TIMETABLE} Asked by {PASSENGER}."
+    return f"{TIMETABLE} Asked for by {PASSENGER}"
 
 
 @tool
 async def book_ticket(train: int, seat_class: Literal["first", "tourist"]) -> str:
     """Book one seat on a train for the employee who is asking."""
     coach, seat = (1, "4A") if seat_class == "first" else (6, "31C")
-    return f"Booked: train {train}, {seat_class} class, coach {coach}, seat {seat}, passenger {PASSENGER}."
+    return f"Booked: train {train}, {seat_class} class, coach {coach}, seat {seat}, for {PASSENGER}"
 
 
 # --- the booths ----------------------------------------------------------------------------------
@@ -70,14 +71,15 @@ def reply_to(messages: list[dict[str, Any]]) -> dict[str, Any]:
     """The scripted model: looks at the last messages of the wire request and answers in the wire's own form."""
     last = messages[-1]
     if last["role"] != "tool":
-        return _asks("I will look at the trains.", "find_trains", '{"to": "Mar del Plata", "date": "Friday"}')
-    if "Book tourist instead" in last["content"]:
-        return _asks("Then tourist class.", "book_ticket", '{"train": 305, "seat_class": "tourist"}')
+        said = "I will look at the trains."
+        return _asks(said, f"call_{len(messages)}", "find_trains", '{"to": "Mar del Plata", "date": "Friday"}')
     if last["content"].startswith("Booked: "):
-        return {"role": "assistant", "content": f"Done. {last['content'].removeprefix('Booked: ').capitalize()}"}
-    return _asks("First class is the most comfortable.", "book_ticket", '{"train": 305, "seat_class": "first"}')
+        return {"role": "assistant", "content": f"You are on your way: {last['content'].removeprefix('Booked: ')}"}
+    refused = "Book tourist instead" in last["content"]
+    said, seat = ("Then tourist class.", "tourist") if refused else ("First class is the most comfortable.", "first")
+    return _asks(said, f"call_{len(messages)}", "book_ticket", f'{{"train": 305, "seat_class": "{seat}"}}')
 
 
-def _asks(text: str, name: str, arguments: str) -> dict[str, Any]:
-    call = {"id": f"call_{name}", "type": "function", "function": {"name": name, "arguments": arguments}}
-    return {"role": "assistant", "content": text, "tool_calls": [call]}
+def _asks(said: str, call_id: str, name: str, arguments: str) -> dict[str, Any]:
+    call = {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+    return {"role": "assistant", "content": said, "tool_calls": [call]}

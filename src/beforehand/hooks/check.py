@@ -10,7 +10,7 @@ import msgspec
 
 from ..decisions import Answer, Ask, Block, Decision, Effect, Hold, Interrupt, Queue, Replace, Steer, Verdict
 from ..frozen import freeze
-from ..messages import MESSAGE_TYPES, THINKING_LEVELS, HistoryView, Image, Request, Text, Usage
+from ..messages import MESSAGE_TYPES, THINKING_LEVELS, AssistantMessage, HistoryView, Image, Request, Text, Usage
 from ..seams import Context, SeamSpec
 
 
@@ -72,9 +72,15 @@ def _check_verdict(spec: SeamSpec, verdict: Any) -> Verdict:
     if kind is Ask and not isinstance(verdict.options, tuple):
         return msgspec.structs.replace(verdict, options=tuple(verdict.options))
     if kind is Answer:
+        expected = _ANSWERS.get(spec.name)
+        if expected is not None and not isinstance(verdict.value, expected):
+            names = " or ".join(t.__name__ for t in expected)
+            raise Refused(f"returned Answer with a {type(verdict.value).__name__}: an answer at {spec.name} is a {names}")
         return Answer(freeze(verdict.value))
     return verdict  # type: ignore[no-any-return]
 
+
+_ANSWERS: dict[str, tuple[type, ...]] = {"authorize_request": (str, AssistantMessage), "before_compaction": (str,)}
 
 _PLAIN: dict[type, dict[str, tuple[type, ...]]] = {
     Block: {"reason": (str, types.NoneType), "terminate": (bool,)},

@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ..decisions import Block, Effect, Queue, Replace, Verdict
-from ..errors import Aborted, HookFailed, Stop
+from ..detach import forget
+from ..errors import Aborted, HookFailed
 from ..events import DecisionMade, DecisionRecord
 from ..messages import AssistantMessage, Text
 from ..seams import SeamSpec, Seen, digest_of
@@ -60,8 +61,13 @@ async def dispatch(run: RunState, spec: SeamSpec, hooks: Sequence[Hook], context
                 run.leave_guarded(outer_scope)
             if returned is not None:
                 verdict = await _settle(run, spec, hook, context, returned, changes, adopt, perf_counter() - began)
-        except (Exception, asyncio.CancelledError, Stop) as error:
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:
+            aborted = run.was_aborted_by(error)
             run.leave_guarded(outer_scope)
+            if aborted:
+                raise Aborted("aborted while a hook was being asked") from None
             verdict = await _failed(run, spec, hook, context, error, perf_counter() - began)
         ended = perf_counter()
         if ended - began > run.slow_hook:
@@ -124,8 +130,6 @@ def _replaced(context: Any, verdict: Replace, changes: dict[str, Any]) -> Any:
 
 async def _failed(run: RunState, spec: SeamSpec, hook: Hook, context: Any, error: BaseException, took: float) -> Verdict | None:
     """What a failing hook amounts to: nothing (`on_error="open"`), a refusal, or the end of the run."""
-    if run.was_aborted_by(error):
-        raise Aborted("aborted while a hook was being asked") from None
     if isinstance(error, asyncio.CancelledError) and run.cancelled_from_outside():
         raise error
     why = explain(error)
@@ -134,6 +138,8 @@ async def _failed(run: RunState, spec: SeamSpec, hook: Hook, context: Any, error
         await record(run, spec, hook, context, "failed_open", (), took, why)
         return None
     await record(run, spec, hook, context, "failed", (), took, why)
+    if run.signal.aborted and spec.guards == "run":
+        raise Aborted(why)  # a hook whose own work was cut by the abort, most likely
     if hook.on_error == "closed" and spec.guards != "run":
         return Block(f"hook {hook.name!r} failed, so this was not let pass: it {why}")
     raise HookFailed(hook.name, spec.name, hook.where, why) from (error if isinstance(error, Exception) else None)
@@ -165,7 +171,9 @@ async def call_in_time(hook: Hook, context: Seen) -> Any:
             raise Refused(f"gave no answer within {hook.timeout:g} s")
         return work.result()
     finally:
-        work.cancel()
+        if not work.done():
+            work.cancel()
+            forget(work)
 
 
 def in_thread(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> asyncio.Future[Any]:

@@ -91,11 +91,15 @@ def checked_base_url(base_url: str) -> str:
     try:
         url = urlsplit(base_url)
         host, _ = url.hostname, url.port
-    except (ValueError, AttributeError, TypeError):
+    except ValueError:
         raise ConfigError("base_url is not an address: expected something like https://api.openai.com/v1") from None
     if url.username is not None or url.password is not None:
         raise ConfigError("base_url holds a user name or a password: pass the key as api_key= or set OPENAI_API_KEY")
-    if url.scheme not in ("http", "https") or not host:
+    if (
+        url.scheme not in ("http", "https")
+        or not host
+        or not all(0 < len(label) < 64 for label in host.removesuffix(".").split("."))
+    ):
         raise ConfigError(f"base_url {base_url!r} needs a scheme and a host, like https://api.openai.com/v1")
     if re.search(r"[?#\s\x00-\x1f\x7f]", base_url):
         raise ConfigError(
@@ -135,8 +139,8 @@ def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
     for name, value in headers.items():
         if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
             raise ConfigError(f"{name!r} is not a header name")
-        if not isinstance(value, str) or not value.isprintable():
-            raise ConfigError(f"the value of header {name!r} must be text without control characters")
+        if not isinstance(value, str) or not (value.isascii() and value.isprintable()):
+            raise ConfigError(f"the value of header {name!r} must be printable ASCII")
         if name.lower() in ("content-length", "content-type", "transfer-encoding", "host", "connection"):
             raise ConfigError(f"header {name!r} is set by the adapter and cannot be given")
         checked[name] = value
@@ -164,7 +168,7 @@ class Secrets:
 
     def __init__(self, values: Iterable[str]) -> None:
         forms: set[str] = set()
-        for value in values:
+        for value in map(str, values):
             if len(value) > 3:
                 escaped = msgspec.json.encode(value).decode()[1:-1]
                 forms |= {value, escaped, escaped.replace("/", "\\/"), quote(value, safe="")}

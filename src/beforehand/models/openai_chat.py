@@ -80,6 +80,8 @@ class OpenAIChat(Model):
     ) -> None:
         if not isinstance(name, str) or not name:
             raise ConfigError("a model needs a name, as its endpoint calls it")
+        if not isinstance(base_url, str) or not isinstance(api_key, str | None):
+            raise ConfigError("base_url and api_key must be text")
         if problem := key_problem(api_key or ""):
             raise ConfigError(problem)
         self.name = name

@@ -11,9 +11,9 @@ import msgspec
 from msgspec import inspect as mi
 
 from ..frozen import FrozenDict
-from .mend import mend
+from .mend import mend, sort_sets
 from .values import (
-    Problems, Rejected, decode_custom, decode_resolving, encode, encode_custom, is_model, is_path, plain, read_object, seal,
+    Problems, Rejected, decode_custom, decode_resolving, encode, encode_resolving, is_model, is_path, plain, read_object, seal,
 )  # fmt: skip
 
 REQUIRED: Any = object()
@@ -56,8 +56,7 @@ class HintSchema:
         self._extra = extra.name if extra else None
         self._floats = any(isinstance(k, mi.FloatType | mi.DecimalType) for k in kinds)
         self._times = any(isinstance(k, mi.DateTimeType | mi.TimeDeltaType) for k in kinds)
-        # Sets have no order of their own: sorted, equal arguments have equal JSON.
-        self._order: Any = "deterministic" if any(isinstance(k, mi.SetType | mi.FrozenSetType) for k in kinds) else None
+        self._sets = any(isinstance(k, mi.SetType | mi.FrozenSetType) for k in kinds)
         self._kind = mi.type_info(model)
         self._read = msgspec.json.Decoder(model, strict=False, dec_hook=decode_resolving if custom else None).decode
         self._read_plain = msgspec.json.Decoder(model, strict=False, dec_hook=decode_custom if custom else None).decode
@@ -85,6 +84,7 @@ class HintSchema:
         return self._unfold(msgspec.structs.asdict(self._read_plain(self._fold(text) if self._extra else text)))
 
     def decode_text(self, text: str) -> dict[str, Any] | None:
+        """`decode(accept(text))` in one step, or `None` where that needs the long way. Only if `direct`."""
         if self._lenient(text):
             return None
         try:
@@ -104,8 +104,8 @@ class HintSchema:
         return encode(mended)
 
     def _built(self, model: Any) -> FrozenDict:
-        built = msgspec.to_builtins(model, str_keys=True, enc_hook=encode_custom, order=self._order)
-        sealed: FrozenDict = seal(self._unfold(built))
+        built = msgspec.to_builtins(model, str_keys=True, enc_hook=encode_resolving)
+        sealed: FrozenDict = seal(self._unfold(sort_sets(built, self._kind) if self._sets else built))
         return sealed
 
     def _fold(self, text: str | bytes) -> str | bytes:

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 from msgspec import inspect as mi
 
-from .values import Problems, decode_custom, encode, is_path, show
+from .values import Problems, decode_custom, encode, in_order, is_path, show
 
 _LEAVES: dict[type[mi.Type], tuple[Any, str]] = {
     mi.NoneType: (None, "null"),
@@ -61,6 +61,26 @@ def mend(value: Any, kind: Any, path: str, problems: Problems, coerce: bool = Tr
         if isinstance(kind, types):
             return walk(value, kind, path, problems, coerce)
     return _leaf(value, kind, path, problems, coerce)
+
+
+def sort_sets(value: Any, kind: Any) -> Any:
+    """JSON `value` with the lists that stand for sets sorted."""
+    while isinstance(kind, mi.Metadata):
+        kind = kind.type
+    if isinstance(kind, mi.UnionType):
+        fitting = [m for m in kind.types if _same_shape(value, m)]
+        if len(fitting) > 1 and isinstance(value, dict):
+            fitting = _by_tag(value, fitting, "", [])
+        return sort_sets(value, fitting[0]) if fitting else value
+    if isinstance(value, list | tuple):
+        items = [sort_sets(v, k) for v, k in zip(value, _item_kinds(kind, len(value)), strict=False)]
+        return in_order(items) if isinstance(kind, mi.SetType | mi.FrozenSetType) else items
+    if isinstance(kind, mi.DictType):
+        return {k: sort_sets(v, kind.value_type) for k, v in value.items()}
+    if isinstance(kind, _Object):
+        kinds = {f.encode_name: f.type for f in kind.fields}
+        return {k: sort_sets(v, kinds[k]) if k in kinds else v for k, v in value.items()}
+    return value
 
 
 def describe(kind: Any) -> str:
@@ -158,7 +178,9 @@ def _same_shape(value: Any, kind: Any) -> bool:
     if isinstance(kind, mi.AnyType | mi.CustomType):
         return value is not None or isinstance(kind, mi.AnyType)
     array = isinstance(kind, _Array) or (isinstance(kind, mi.StructType) and kind.array_like)
-    return array == isinstance(value, list) and (not array and isinstance(kind, _Object | mi.DictType)) == isinstance(value, dict)
+    return array == isinstance(value, list | tuple) and (not array and isinstance(kind, _Object | mi.DictType)) == isinstance(
+        value, dict
+    )
 
 
 def _by_tag(value: dict[str, Any], members: list[Any], path: str, problems: Problems) -> list[Any]:
@@ -213,20 +235,25 @@ def _construct(value: Any, cls: Any, path: str, problems: Problems) -> None:
 def _array(value: Any, kind: Any, path: str, problems: Problems, coerce: bool) -> Any:
     if not isinstance(value, list):
         return _expected(value, kind, path, problems)
+    kinds = _item_kinds(kind, len(value))
     low, high = getattr(kind, "min_length", None) or 0, getattr(kind, "max_length", None)
     if isinstance(kind, mi.TupleType):
-        kinds = list(kind.item_types)
         low = high = len(kinds)
     elif isinstance(kind, mi.NamedTupleType | mi.StructType):
-        kinds = [f.type for f in kind.fields]
         low, high = sum(f.required for f in kind.fields), len(kinds)
-    else:
-        kinds = [kind.item_type] * len(value)
     if len(value) < low or (high is not None and len(value) > high):
         wanted = f"{low}" if low == high else f"at least {low}" if len(value) < low else f"at most {high}"
         problems.append((path, f"expected {wanted} items, got {len(value)}"))
         return value
     return [mend(v, k, f"{path}[{i}]", problems, coerce) for i, (v, k) in enumerate(zip(value, kinds, strict=False))]
+
+
+def _item_kinds(kind: Any, length: int) -> list[Any]:
+    if isinstance(kind, mi.TupleType):
+        return list(kind.item_types)
+    if isinstance(kind, mi.NamedTupleType | mi.StructType):
+        return [f.type for f in kind.fields]
+    return [getattr(kind, "item_type", kind)] * length
 
 
 def _dict(value: Any, kind: mi.DictType, path: str, problems: Problems, coerce: bool) -> Any:

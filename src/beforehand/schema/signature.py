@@ -119,10 +119,10 @@ def name_of(body: Any) -> str:
 
 
 def doc_of(body: Any) -> str:
-    """The docstring's first paragraph, on one line; a callable object's class may have it too."""
+    """The docstring's first paragraph before any section, on one line; a callable object's class may have it too."""
     target = body.func if isinstance(body, functools.partial) else body
     doc = underlying(target).__doc__ or (None if hasattr(target, "__code__") else type(target).__doc__) or ""
-    return " ".join(inspect.cleandoc(doc).split("\n\n", 1)[0].split())
+    return " ".join(_SECTION.split(inspect.cleandoc(doc), 1)[0].split())
 
 
 def where_of(body: Any) -> str:
@@ -215,6 +215,9 @@ def _closure(function: Any) -> Mapping[str, Any]:
 
 # --- docstrings ----------------------------------------------------------------------------------
 
+_SECTION = re.compile(
+    r"\n\s*\n|^(?:Args|Arguments|Parameters|Returns|Raises|Examples?):?[ \t]*$|^[ \t]*:\w+[^:\n]*:", re.MULTILINE
+)
 _FIELD = re.compile(r"^[ \t]*:param\s+(?:[^:\n]*\s)?\*{0,2}(\w+):[ \t]*(.*(?:\n[ \t]+(?!:).+)*)", re.MULTILINE)
 _GOOGLE = re.compile(r"^(?:Args|Arguments|Parameters):[ \t]*\n((?:[ \t]+.*(?:\n|\Z)|[ \t]*\n)+)", re.MULTILINE)
 _GOOGLE_ENTRY = re.compile(r"^\*{0,2}(\w+)[ \t]*(?:\([^\n]*?\))?:[ \t]*(.*(?:\n[ \t]+.*)*)", re.MULTILINE)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import PurePath
 from typing import Any, Protocol
 
@@ -18,6 +17,9 @@ Problems = list[tuple[str, str]]
 """Each is (path, message), such as ("passengers[1].age", "missing"); the path is "" for the arguments as a whole."""
 
 _SHOWN = 60
+"""Characters of a value in a message."""
+_LISTED = 50
+"""Errors in the text; the rest adds nothing a model could use."""
 encode = msgspec.json.encode
 _decode_any = msgspec.json.Decoder().decode
 
@@ -25,11 +27,13 @@ _decode_any = msgspec.json.Decoder().decode
 class InvalidArguments(BeforehandError):
     """The arguments of a call do not fit the tool. The text is written for the model: what is wrong, and what it sent.
 
-    Attributes: `tool` (its name), `errors` (tuple of (path, message)), `received` (the arguments as they came).
+    Attributes: `tool` (its name), `errors` (all of them, a tuple of (path, message)), `received` (the arguments as they came).
     """
 
     def __init__(self, tool: str, errors: Sequence[tuple[str, str]], received: Any) -> None:
-        lines = [f"  - {path}: {message}" if path else f"  - {message}" for path, message in errors]
+        lines = [f"  - {path}: {message}" if path else f"  - {message}" for path, message in errors[:_LISTED]]
+        if len(errors) > _LISTED:
+            lines.append(f"  - and {len(errors) - _LISTED} more")
         head = f'Validation failed for tool "{tool}":'
         super().__init__(sendable("\n".join([head, *lines, "", "Received arguments:", _pretty(received)])))
         self.tool, self.errors, self.received = tool, tuple(errors), received
@@ -47,7 +51,6 @@ class Schema(Protocol):
     """What a `Tool` needs from either kind of schema."""
 
     parameters: dict[str, Any]
-    direct: bool
 
     def check(self) -> None:
         """Raise ValueError if the schema itself is broken."""
@@ -58,9 +61,6 @@ class Schema(Protocol):
     def decode(self, args: Mapping[str, Any]) -> dict[str, Any]:
         """Accepted arguments as fresh Python values for the body."""
 
-    def decode_text(self, text: str) -> dict[str, Any] | None:
-        """`decode(accept(text))` in one step, or `None` where that needs the long way. Only if `direct`."""
-
 
 # --- JSON ----------------------------------------------------------------------------------------
 
@@ -70,11 +70,18 @@ def plain(value: Any) -> Any:
     return msgspec.to_builtins(value, str_keys=True, enc_hook=encode_custom)
 
 
-def to_json(value: Any) -> str:
-    """JSON text for a mapping of arguments that a program wrote. Raises `Rejected` where JSON cannot express it."""
-    if not isinstance(value, Mapping):
-        raise Rejected([("", f"expected an object with the arguments, got {show(value)}")])
-    return encode(seal(plain(dict(value)))).decode()
+def to_json(arguments: Any) -> str:
+    """The JSON text of arguments: the text a model sent ("" means none), or a mapping that a program wrote.
+
+    Raises `Rejected` for what JSON cannot express.
+    """
+    if isinstance(arguments, bytes):
+        arguments = arguments.decode()
+    if isinstance(arguments, str):
+        return arguments if arguments and not arguments.isspace() else "{}"
+    if not isinstance(arguments, Mapping):
+        raise Rejected([("", f"expected an object with the arguments, got {show(arguments)}")])
+    return encode(seal(plain(dict(arguments)))).decode()
 
 
 def read_object(text: str | bytes) -> dict[str, Any]:
@@ -103,9 +110,15 @@ def seal(value: Any) -> Any:
         raise Rejected([("", f"contains {value}, which is not a JSON number")])
     if isinstance(value, dict):
         return FrozenDict({k: seal(v) for k, v in value.items()})
-    if isinstance(value, list | tuple):
-        return FrozenList([seal(v) for v in value])
-    raise Rejected([("", f"contains a {kind.__name__}, which JSON cannot express")])
+    return FrozenList([seal(v) for v in value])
+
+
+def in_order(items: list[Any]) -> list[Any]:
+    """The JSON values of a set, sorted: sets have no order, and equal arguments need equal JSON."""
+    try:
+        return sorted(items)
+    except TypeError:
+        return sorted(items, key=encode)
 
 
 def sendable(text: str) -> str:
@@ -170,14 +183,28 @@ def encode_custom(value: Any) -> Any:
     if isinstance(value, PurePath):
         return str(value)
     if is_model(type(value)):
-        # Python mode keeps paths recognisable, so that those inside a model are resolved like any other.
-        return msgspec.to_builtins(value.model_dump(by_alias=True), str_keys=True, enc_hook=partial(_encode_inside, value))
+        return value.model_dump(mode="json", by_alias=True)
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
-def _encode_inside(model: Any, value: Any) -> Any:
-    if isinstance(value, PurePath):
-        return os.path.realpath(value)
-    return model.__pydantic_serializer__.to_python(value, mode="json")
+def encode_resolving(value: Any) -> Any:
+    """As `encode_custom`, with the paths inside models resolved too, and their sets sorted."""
+    if not is_model(type(value)):
+        return encode_custom(value)
+    from pydantic_core import to_jsonable_python  # deferred: a model is at hand, so its library is loaded already
+
+    def encoded(value: Any) -> Any:
+        if isinstance(value, PurePath):
+            return os.path.realpath(value)
+        if isinstance(value, dict):
+            return {k if isinstance(k, str) else next(iter(to_jsonable_python({k: 0}))): encoded(v) for k, v in value.items()}
+        if isinstance(value, list | tuple):
+            return [encoded(v) for v in value]
+        if isinstance(value, set | frozenset):
+            return in_order([encoded(v) for v in value])
+        return to_jsonable_python(value)
+
+    # Dumped to Python values, in which paths can still be told from text.
+    return encoded(value.model_dump(by_alias=True))

@@ -46,8 +46,6 @@ class JsonSchema:
     never one in `reserved`. Raises TypeError for what can be seen without loading jsonschema-rs; `check` looks at the rest.
     """
 
-    direct = False
-
     def __init__(self, schema: Any, names: Set[str], needed: Set[str], reserved: Set[str], open: bool) -> None:
         if not isinstance(schema, Mapping):
             raise TypeError(f"has parameters that are no JSON Schema: expected a dict, not {type(schema).__name__}")
@@ -84,9 +82,6 @@ class JsonSchema:
     def decode(self, args: Mapping[str, Any]) -> dict[str, Any]:
         fresh: dict[str, Any] = thaw(args)
         return fresh
-
-    def decode_text(self, text: str) -> dict[str, Any] | None:
-        return None
 
     @cached_property
     def _errors(self) -> Callable[[Any], Any]:
@@ -184,6 +179,9 @@ def _types(schema: Any, root: Mapping[str, Any]) -> frozenset[str]:
         return frozenset([own]) if isinstance(own, str) else frozenset(own)
     if "$ref" in schema:
         return _types(_resolve(schema["$ref"], root), root)
+    for part in schema.get("allOf", ()):
+        if found := _types(part, root):
+            return found
     parts = [_types(part, root) for key in ("anyOf", "oneOf") for part in schema.get(key, ())]
     return frozenset().union(*parts) if all(parts) else frozenset()
 

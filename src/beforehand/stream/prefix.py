@@ -27,6 +27,12 @@ A text that holds this character itself is no different from others, since only 
 RARE = 18.0
 """How rare (in bits, per character of ordinary text) an alarm should be before we stop making it longer."""
 
+SURE = 40.0
+"""The same for an alarm that is not kept back, so that its length costs the reader nothing."""
+
+PLAIN = 1.0
+"""Half of all characters fit: what is less rare than this does not make an alarm any rarer."""
+
 WEAK = 8.0
 """Below this an alarm goes off all the time, and looking at every chunk is cheaper."""
 
@@ -43,6 +49,23 @@ def frontier(node: Node, *, marked: bool = True) -> Node:
         return Atom(rf"(?:\z|{x.text})" if isinstance(x, Look) and not x.ahead else f"(?:{leave}|{x.text})")
 
     return reshape(node, leaf)
+
+
+def knotted(node: Node) -> bool:
+    """Whether something that may be empty is repeated without limit, as in `(a*)*`.
+
+    In what order RE2 tries the ways through such a knot depends on details that `frontier` and leaving out the
+    groups change. So there nothing counts as decided before every way is closed, and the groups stay.
+    """
+    match node:
+        case Repeat(item, _, high):
+            return (high is None and width(item)[0] == 0) or knotted(item)
+        case Group(item):
+            return knotted(item)
+        case Seq(items) | Alt(items):
+            return any(knotted(x) for x in items)
+        case Atom() | Look():
+            return False
 
 
 class Parts(Frozen, frozen=True):
@@ -235,12 +258,12 @@ def _flat(node: Node) -> Iterator[Node]:
 
 
 def _runs(items: tuple[Node, ...]) -> Iterator[tuple[Node, int | None]]:
-    """The stretches of `items` without anything optional, each with the most characters before it."""
+    """The stretches of `items` that are not just anything, each with the most characters before it."""
     start = 0
     for at, x in enumerate((*items, None)):
-        if x is None or (isinstance(x, Repeat) and x.low == 0):
+        if x is None or (_rarity(x) < PLAIN and not isinstance(x, Look)):
             if at > start:
-                yield Seq(items[start:at]), width(Seq(items[:start]))[1]
+                yield _head(Seq(items[start:at]), SURE)[0], width(Seq(items[:start]))[1]
             start = at + 1
 
 

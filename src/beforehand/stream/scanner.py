@@ -36,6 +36,7 @@ class Scanner:
     def __init__(self, watches: Watches, max_hold: int) -> None:
         self.position, self.pending, self.examined = 0, "", 0
         self._watches, self._max_hold = watches, max_hold
+        self._memory = max_hold if watches.memory is None else watches.memory
         self._data = b""  # the end of the text: what is kept back, and before it what a match may have begun in
         self._ahead = b""  # the same with END after it, made when it is needed
         self._ruler = Ruler()
@@ -83,9 +84,10 @@ class Scanner:
             self.examined += (end if start < 0 else stop) - low
             if start < 0:
                 return
-            if stop > before:
+            if stop >= before:
                 for watch in self._watches.ringing(data, start, self._max_hold):
-                    place = start - self._bytes(watch.alarm.lead)
+                    # Further left than this alarm, a match that waits for its own has to begin within `reach` of the end.
+                    place = min(start - self._bytes(watch.alarm.lead), end - self._bytes(watch.alarm.reach))
                     self._open[watch] = min(place, self._open.get(watch, place))
             low = start + 1
 
@@ -209,17 +211,16 @@ class Scanner:
         return len(self._data) if characters is None else characters if self._ruler.narrow else 4 * characters
 
     def _trim(self) -> None:
-        """Forget old text once a good deal of it has gathered."""
-        keep = 2 * self._bytes(self._max_hold)
-        if len(self._data) < keep + keep // 4 + 64:
-            return
-        size = len(self._data) - keep
+        """Forget the text that nothing can come back to, once a good deal of it has gathered."""
+        end = len(self._data)
+        needed = min(self._shown, self._heard, *self._open.values()) - self._bytes(self._memory)
+        size = max(needed, end - 2 * self._bytes(self._max_hold)) - 1
         if self._overrun is not None:
             size = min(size, self._overrun[1] - 1)
-        while size > 0 and self._data[size] & 0xC0 == 0x80:
-            size -= 1
-        if size <= 0:
+        if size < 512 + end // 4:
             return
+        while self._data[size] & 0xC0 == 0x80:
+            size -= 1
         self._data, self._ahead, self._floor = self._ruler.cut(self._data, size), b"", 1
         self._from, self._shown, self._heard = [max(1, x - size) for x in (self._from, self._shown, self._heard)]
         self._open = {w: place - size for w, place in self._open.items()}

@@ -8,7 +8,7 @@ from functools import cached_property
 from beforehand.frozen import Frozen
 
 from . import engine
-from .prefix import Alarm, Parts, alarm, frontier, parts, width, without_looks
+from .prefix import Alarm, Parts, alarm, frontier, knotted, parts, width, without_looks
 from .regex import Alt, Node, PatternError, parse, show
 
 
@@ -88,6 +88,7 @@ class Watch:
         kept = frozenset(g for g in self._groups if g)
         self.parts: Parts = parts(self._node, frozenset() if 0 in self._groups else kept)
         self.alarm: Alarm = alarm(self._node, frozenset() if 0 in self._groups else kept)
+        self._knotted = knotted(self._node)
         self._keywords = tuple([word.lower() for word in rule.keywords])
 
     def _number(self, group: int | str) -> int:
@@ -98,11 +99,25 @@ class Watch:
 
     @cached_property
     def plain(self) -> engine.Search:
-        return engine.search(show(self._node, capture=False))
+        """The rule on a text that is complete."""
+        return engine.search(show(self._node, capture=self._knotted))
 
     @cached_property
     def ahead(self) -> engine.Search:
-        return engine.search(show(frontier(self._node), capture=False))
+        """The rule on a text followed by `END`: a match that ends there waits for more."""
+        pattern = show(frontier(self._node), capture=False)
+        find = engine.search(pattern)
+        if not self._knotted:
+            return find
+        waiting = engine.search(rf"(?:{pattern})\z")
+
+        def run(data: bytes, low: int, high: int) -> tuple[int, int]:
+            start, stop = find(data, low, high)
+            if stop < high:
+                stop = high if waiting(data, start, high)[0] == start else self.plain(data, start, high - 1)[1]
+            return start, stop
+
+        return run
 
     @cached_property
     def began(self) -> engine.Search:
@@ -158,7 +173,8 @@ class Watches:
 
     `alarms` finds any alarm, `begun` one that the end of the text cuts off and that is to be kept back
     (`None` where there are none); `overlap`: how much of the text before is looked at again for alarms
-    that are cut off and not kept back. `weak`: rules without an alarm worth the name.
+    that are cut off and not kept back; `memory`: how far back a match can begin or a keyword count, seen
+    from the place where the next alarm may begin. `weak`: rules without an alarm worth the name.
     """
 
     def __init__(self, rules: tuple[Rule, ...]) -> None:
@@ -169,6 +185,8 @@ class Watches:
         self.alarms = _any_of([x.node for x in alarms])
         self.begun = _any_of([frontier(x.node, marked=False) for x in alarms if x.early], r"\z")
         self.overlap = _longest([x for x in alarms if not x.early])
+        leads = [None if w.rule.keywords else w.alarm.lead for w in self.all]
+        self.memory = None if None in leads else max((n for n in leads if n is not None), default=0)
         self._longest = _longest(alarms)
         self._which = engine.which([show(frontier(without_looks(x.node), marked=False), capture=False) for x in alarms])
 

@@ -1,0 +1,56 @@
+"""Waiting for user code that may never give up: it can be left behind, running on in a task of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any
+
+
+class Rest:
+    """The rest of a coroutine that has been started and waits for `awaited`.
+
+    Awaiting it costs no task. A cancellation is passed on to the coroutine; if one arrives while `give_up()` is true, the
+    coroutine has outlived an earlier one: it is left behind, and the await raises CancelledError.
+    """
+
+    __slots__ = ("_awaited", "_body", "_give_up", "_thrown")
+
+    def __init__(
+        self, body: Coroutine[Any, Any, Any], awaited: Any, give_up: Callable[[], bool], thrown: BaseException | None = None
+    ) -> None:
+        self._body, self._awaited, self._give_up, self._thrown = body, awaited, give_up, thrown
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        body, awaited, thrown = self._body, self._awaited, self._thrown
+        while True:
+            if thrown is None:
+                try:
+                    yield awaited
+                except GeneratorExit:
+                    body.close()
+                    raise
+                except BaseException as error:
+                    thrown = error
+            if isinstance(thrown, asyncio.CancelledError) and self._give_up():
+                leave_behind(body, thrown)
+                raise thrown
+            try:
+                awaited = body.send(None) if thrown is None else body.throw(thrown)
+            except StopIteration as done:
+                return done.value
+            thrown = None
+
+
+def leave_behind(body: Coroutine[Any, Any, Any], thrown: BaseException) -> None:
+    """Let a coroutine run on by itself, beginning with this exception. Nobody waits for what it gives."""
+
+    async def go_on() -> None:
+        await Rest(body, None, lambda: False, thrown)
+
+    forget(asyncio.ensure_future(go_on()))
+
+
+def forget(future: asyncio.Future[Any]) -> None:
+    """Nobody will look at this result: its failure is no news either."""
+    future.add_done_callback(lambda f: f.cancelled() or f.exception())
