@@ -43,6 +43,7 @@ class Suspension(msgspec.Struct):
     batch: Batch
     calls: list[Call]
     stored: list[ToolMessage] = []
+    failure: HookFailed | None = None
 
     def waiting(self) -> dict[str, Any]:
         """Each waiting call by the ids it can be answered under."""
@@ -159,7 +160,7 @@ async def _sequential(run: RunState, batch: Batch, calls: list[Call]) -> Results
         if not waits:
             await _store(run, [call], results)
     assert batch.message is not None
-    return await _store_all(run, Suspension(batch.message, batch, calls, results.messages))
+    return await _store_all(run, Suspension(batch.message, batch, calls, results.messages, results.failure))
 
 
 # --- the bodies ----------------------------------------------------------------------------------
@@ -228,7 +229,7 @@ async def _store_all(run: RunState, done: Suspension) -> Results:
         if call.outcome == "pending":
             return Results(done.stored, suspended=done)
         terminate = terminate and call.result.terminate
-    results = Results(list(done.stored), terminate)
+    results = Results(list(done.stored), terminate, failure=done.failure)
     await _store(run, done.calls[len(done.stored) :], results)
     return results
 

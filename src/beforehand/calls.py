@@ -73,7 +73,7 @@ class Call(msgspec.Struct, eq=False):
         return (
             PendingApproval(
                 call_id=self.id, name=self.name, args=self.args, prompt=self.asked.prompt, options=self.asked.options,
-                original_args=self.original_args, args_digest=self.context.args_digest, hook=self.asked_by, parent_call_id=self.parent_id,
+                original_args=self.original_args, args_digest=self.context.args_digest, hook=self.asked_by, parent_call_id=self.context.run.parent_call_id,
             ),
         )  # fmt: skip
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from .decisions import Interrupt
-from .errors import Aborted, InvalidResponse, ModelError, NetworkError, RunError, Stop
+from .errors import Aborted, HookFailed, InvalidResponse, ModelError, NetworkError, RunError, Stop
 from .events import ChunkKind, MessageEnd, MessageRetracted, MessageStart, MessageUpdate
 from .hooks.check import Refused
 from .hooks.dispatch import dispatch, fail
@@ -352,6 +352,9 @@ async def _cut(run: RunState, draft: Draft, error: BaseException) -> Reply:
     """An abort or a failure: what had been shown by then is kept and marked, what was held back is dropped."""
     if draft.withheld is not None:
         draft.parts, draft.withheld = [], None
+    elif isinstance(error, HookFailed) and error.seam == ON_MESSAGE.name:  # nobody has let this message pass
+        draft.parts = []
+        await _retract(run, draft)
     if run.was_aborted_by(error):
         if draft.content(False):
             reply = await _keep(run, draft.message("aborted", run.signal.reason or "Request was aborted"))

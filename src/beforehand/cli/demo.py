@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -17,6 +18,9 @@ from .loopback import loopback
 from .printer import Printer
 from .timeline import Timeline
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 POLICY = (
     "Two hooks are the booths on the line. The first stands before a tool runs and refuses first class. "
     "The second stands before the model reads a result and stamps identity numbers over."
@@ -26,7 +30,8 @@ KINDS = "event: what listeners see   hook: your functions that decide   code: yo
 SCRIPTED = "The travel assistant runs against a scripted model, over real HTTP on this machine: no network, no key."
 LOCAL = (
     "The travel assistant runs on a real model on this machine: SmolLM2 with 135 million parameters. It is far too small to be\n"
-    "trusted. A grammar forces the form of its calls, a hook offers one step at a time, and the booths are the same."
+    "trusted: a grammar forces the form of its calls, one hook offers it one step at a time, another speaks in its place at the\n"
+    "end, where it would make things up. The booths are the same. What it asks for is its own choice."
 )
 
 
@@ -42,6 +47,22 @@ ACTS = (
     Act("Act 1: first class is refused", POLICY, story.first_class_is_refused),
     Act("Act 2: a manager is asked", MANAGER, story.first_class_needs_a_manager),
 )
+
+
+async def show(console: Console | None, svg: Path | None, local: bool) -> None:
+    """Play the story to `console` (plain text without one), and draw it into the file `svg`."""
+    if local:
+        from ..models.local_llama import LocalLlama
+
+        await play_local(Printer(console), LocalLlama())
+        return
+    if svg is not None:
+        from .picture import drawing
+
+        with drawing(svg) as canvas:
+            await play(Printer(canvas))
+        return
+    await play(Printer(console))
 
 
 async def play(printer: Printer) -> list[RunResult]:
@@ -64,13 +85,14 @@ async def play(printer: Printer) -> list[RunResult]:
 
 async def play_local(printer: Printer, model: Model) -> list[RunResult]:
     """Both acts with a real model on this machine."""
-    from .small import one_step_at_a_time
+    from .small import one_step_at_a_time, the_tool_speaks_for_itself
 
     _opening(printer, LOCAL)
     results = []
     for act in ACTS:
         printer.heading(act.title, act.about)
-        async with make_agent(act, Timeline(printer.show), hooks=(one_step_at_a_time,), model=model) as agent:
+        hooks = (one_step_at_a_time, the_tool_speaks_for_itself)
+        async with make_agent(act, Timeline(printer.show), hooks, model=model) as agent:
             results.append(await agent.run(story.PROMPT))
         printer.line()
         _records(printer, results[-1])

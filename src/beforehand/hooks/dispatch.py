@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ..decisions import Block, Effect, Queue, Replace, Verdict
+from ..decisions import Block, Effect, Interrupt, Queue, Replace, Verdict
 from ..detach import forget
 from ..errors import Aborted, HookFailed
 from ..events import DecisionMade, DecisionRecord
@@ -80,6 +80,8 @@ async def dispatch(run: RunState, spec: SeamSpec, hooks: Sequence[Hook], context
                 strongest, by = verdict, hook
                 if type(verdict) in spec.stops:
                     break
+            elif type(verdict) is Interrupt and type(strongest) is Interrupt and verdict.resend:
+                strongest = msgspec.structs.replace(strongest, resend=True)  # wishes to resend combine by OR
     return Ruling(context, changes, strongest, by)
 
 

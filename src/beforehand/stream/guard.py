@@ -46,6 +46,16 @@ class _Stage:
         self.released = 0
 
 
+class _Channel:
+    """The stages of one channel, and whether one of them has thrown text away."""
+
+    __slots__ = ("dropped", "stages")
+
+    def __init__(self, hooks: Sequence[Any]) -> None:
+        self.stages = [_Stage(hook) for hook in hooks]
+        self.dropped = False
+
+
 class Guard:
     """The stages of one message, for each of its channels (text, reasoning, each call's arguments).
 
@@ -58,26 +68,26 @@ class Guard:
         self._message_id = message_id
         self._ask, self._fail = ask, fail
         self._max_hold = max_hold
-        self._channels: dict[tuple[str, str | None], list[_Stage]] = {}
+        self._channels: dict[tuple[str, str | None], _Channel] = {}
 
     async def feed(self, kind: Any, delta: str, call_id: str | None = None, final: bool = False) -> str:
         """Pass new text of a channel through its stages; returns what may be shown now.
 
         Raises `Interrupted`, or `HookFailed` as the dispatcher does. After `final=True` the channel is closed.
         """
-        stages = self._channels.get((kind, call_id))
-        if stages is None:
-            stages = self._channels[kind, call_id] = [_Stage(hook) for hook in self._hooks]
+        channel = self._channels.get((kind, call_id))
+        if channel is None:
+            channel = self._channels[kind, call_id] = _Channel(self._hooks)
         text = delta
-        for stage in stages:
+        for stage in channel.stages:
             if not text and not final:
                 break
             stage.pending += text
             chunk = Chunk(self._run, kind, text, stage.pending, stage.released, final, self._message_id, call_id)
-            text = await self._pass(stage, chunk)
+            text = await self._pass(stage, chunk, channel)
         return text
 
-    async def _pass(self, stage: _Stage, chunk: Chunk) -> str:
+    async def _pass(self, stage: _Stage, chunk: Chunk, channel: _Channel) -> str:
         ruling = await self._ask(stage.hook, chunk)
         verdict, pending = ruling.verdict, stage.pending
         hold = 0
@@ -85,11 +95,11 @@ class Guard:
             if type(verdict) is Interrupt:
                 raise Interrupted(verdict)
             if type(verdict) is Drop:
-                stage.pending = ""
+                stage.pending, channel.dropped = "", True
                 return ""
             if type(verdict) is Hold:
                 hold = verdict.n
-        if ruling.changes:
+        if ruling.changes and not (channel.dropped and not pending):  # a drop counts before a replacement of nothing
             pending = ruling.changes.get("text", pending)
             hold = ruling.changes.get("hold", 0)
             if hold > len(pending):

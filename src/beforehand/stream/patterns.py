@@ -39,7 +39,7 @@ class PatternSet:
         where it ended. A place where a rule prefers to match nothing is passed over.
         """
         data, ruler, matches = engine.encode(text), Ruler(), []
-        ruler.grow(text)
+        ruler.narrow = text.isascii()
         end = len(data)
 
         def first(watch: Watch, low: int) -> tuple[int, int]:

@@ -20,7 +20,7 @@ from beforehand.frozen import Frozen
 from .engine import share_of_prose
 from .regex import EMPTY, Alt, Atom, Group, Look, Node, Repeat, Seq, reshape
 
-END = "\0"
+END = b"\0"
 r"""Put after the text for `frontier` patterns: a path that waits takes it too, so its match ends one further on.
 A text that holds this character itself is no different from others, since only `END` followed by `\z` counts."""
 
@@ -42,7 +42,7 @@ LONG = 300
 
 def frontier(node: Node, *, marked: bool = True) -> Node:
     """The pattern with an exit at the end of the text at each leaf. `marked`: the exit takes `END`."""
-    leave = rf"{END}?\z" if marked else r"\z"
+    leave = rf"{END.decode()}?\z" if marked else r"\z"
 
     def leaf(x: Atom | Look) -> Node:
         # What looks back has been decided by the time the text ends, so it holds nobody up there: only those who left skip it.

@@ -46,6 +46,7 @@ class Scanner:
         self._heard = 0  # where the search for alarms goes on
         self._open = dict.fromkeys(watches.weak, 0)  # each with a place before which it cannot match
         self._overrun: tuple[Watch, int] | None = None  # a match that was forced and may go on, and its start
+        self._roomy = 1024  # above this it is worth a look whether text can be forgotten
         self._ended = False
 
     def feed(self, text: str, final: bool = False) -> tuple[list[Match], int]:
@@ -61,24 +62,26 @@ class Scanner:
         if self._ended:
             raise UsageError("this text has ended: take a new scanner for the next one")
         self._ended = final
+        self.position += len(text)
         before = len(self._data)
         self._data += engine.encode(text)
         self._ahead = b""
-        self._ruler.grow(text)
-        self.position += len(text)
+        self._ruler.narrow = self._ruler.narrow and text.isascii()
         self._listen(before)
         matches: list[Match] = []
-        if self._overrun is None or self._follow(final, matches):
+        if self._overrun is not None and self._follow(self._overrun, final, matches):
+            self._overrun = None
+        if self._open and self._overrun is None:
             self._settle(final, matches)
         hold = 0 if final else self._hold(matches)
         self.pending = (self.pending + text)[-hold:] if hold else ""
-        self._trim()
+        if len(self._data) > self._roomy:
+            self._trim()
         return matches, hold
 
     def _listen(self, before: int) -> None:
         """Open the rules whose alarm ends in the new text, which begins at `before`."""
-        alarms, data, end = self._watches.alarms, self._data, len(self._data)
-        low = self._heard
+        alarms, data, end, low = self._watches.alarms, self._data, len(self._data), self._heard
         while alarms is not None:
             start, stop = alarms(data, low, end)
             self.examined += (end if start < 0 else stop) - low
@@ -95,7 +98,7 @@ class Scanner:
         """Append what is decided. Afterwards every open rule stands at the first place where it could match."""
         end = len(self._data)
         found: dict[Watch, tuple[int, int]] = {}
-        while self._open:
+        while True:
             for watch, low in self._open.items():
                 if watch not in found or found[watch][0] < self._from:
                     found[watch] = self._first(watch, low, final)
@@ -134,20 +137,18 @@ class Scanner:
     def _hold(self, matches: list[Match]) -> int:
         """How many characters have to be kept back. Appends a forced match when they are too many."""
         end = len(self._data)
-        low = max(self._from, self._shown)
         place, owner = end, None
+        low = max(self._from, self._shown)
         self._heard = max(self._floor, end - self._bytes(self._watches.overlap))
         if self._watches.begun is not None:
             start, _ = self._watches.begun(self._data, low, end)
             self.examined += end - low
             if 0 <= start < end:
-                place = start
-                self._heard = min(self._heard, start)
-        for watch, start in self._open.items():
-            if (kept := self._kept(watch, start, low)) < place:
-                place, owner = kept, watch
+                place, self._heard = start, min(self._heard, start)
         if self._overrun is not None:
             place, owner = self._from, self._overrun[0]
+        elif self._open:
+            place, owner = min([(place, owner), *[(self._kept(w, start, low), w) for w, start in self._open.items()]], key=_place)
         hold = self._ruler.between(self._data, place, end)
         if hold > self._max_hold:
             matches.append(self._force(place, owner))
@@ -168,13 +169,15 @@ class Scanner:
         return watch.rest(data, max(start, low), end + 1)[0]
 
     def _force(self, place: int, owner: Watch | None) -> Match:
+        """Report the text from `place` on as a match of `owner`, or of the rule whose alarm has begun there."""
         end = len(self._data)
-        if owner is None:  # nothing but the beginning of an alarm
-            early = [w for w in self._watches.rest if w.alarm.early]
-            owner = next((w for w in early if w.rest(self._with_end(), place, end + 1)[0] == place), early[0])
-        start = min(self._open.get(owner, place), place)
         if self._overrun is not None:
             owner, start = self._overrun
+        elif owner is not None:
+            start = min(self._open[owner], place)
+        else:
+            start, early = place, [w for w in self._watches.rest if w.alarm.early]
+            owner = next((w for w in early if w.rest(self._with_end(), place, end + 1)[0] == place), early[0])
         self._overrun = owner, start
         match = owner.forced(self._data, start, place, self._ruler)
         self._from = end
@@ -182,17 +185,14 @@ class Scanner:
         self._open = dict.fromkeys(self._watches.weak, end)
         return match
 
-    def _follow(self, final: bool, matches: list[Match]) -> bool:
-        """Look after the match that was forced. While it goes on there can be no other: False."""
-        assert self._overrun is not None
-        watch, start = self._overrun
-        end = len(self._data)
+    def _follow(self, overrun: tuple[Watch, int], final: bool, matches: list[Match]) -> bool:
+        """Whether a match that was forced is over. While it goes on there can be no other."""
+        (watch, start), end = overrun, len(self._data)
         run, data, high = (watch.plain, self._data, end) if final else (watch.ahead, self._with_end(), end + 1)
         place, stop = run(data, start, high)
         self.examined += end - start
         if place == start and stop > end and end - start <= OVERRUN * self._bytes(self._max_hold):
             return False
-        self._overrun = None
         if place == start and self._from < stop <= end:
             match = watch.match(self._data, start, end, self._ruler)
             kept = (max(match.span[0], self._ruler.at(self._data, self._from)), match.span[1])
@@ -203,29 +203,37 @@ class Scanner:
         return True
 
     def _with_end(self) -> bytes:
-        self._ahead = self._ahead or self._data + END.encode()
+        self._ahead = self._ahead or self._data + END
         return self._ahead
 
     def _bytes(self, characters: int | None) -> int:
-        """The most bytes that many characters can take here."""
+        """The most bytes that so many characters can take here."""
         return len(self._data) if characters is None else characters if self._ruler.narrow else 4 * characters
 
     def _trim(self) -> None:
-        """Forget the text that nothing can come back to, once a good deal of it has gathered."""
+        """Forget the text that nothing can come back to, if that is a good deal."""
         end = len(self._data)
+        self._roomy = end + 512 + end // 4
         needed = min(self._shown, self._heard, *self._open.values()) - self._bytes(self._memory)
         size = max(needed, end - 2 * self._bytes(self._max_hold)) - 1
         if self._overrun is not None:
             size = min(size, self._overrun[1] - 1)
-        if size < 512 + end // 4:
-            return
-        while self._data[size] & 0xC0 == 0x80:
+        while size > 0 and self._data[size] & 0xC0 == 0x80:
             size -= 1
+        if size <= 0:
+            return
         self._data, self._ahead, self._floor = self._ruler.cut(self._data, size), b"", 1
         self._from, self._shown, self._heard = [max(1, x - size) for x in (self._from, self._shown, self._heard)]
         self._open = {w: place - size for w, place in self._open.items()}
         if self._overrun is not None:
             self._overrun = self._overrun[0], self._overrun[1] - size
+        end -= size
+        self._roomy = end + 512 + end // 4
+
+
+def _place(kept: tuple[int, Watch | None]) -> tuple[int, int]:
+    place, watch = kept
+    return place, -1 if watch is None else watch.index
 
 
 def rewrite(

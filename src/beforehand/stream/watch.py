@@ -54,9 +54,6 @@ class Ruler:
     def __init__(self) -> None:
         self.byte, self.char, self.narrow = 0, 0, True
 
-    def grow(self, text: str) -> None:
-        self.narrow = self.narrow and text.isascii()
-
     def between(self, data: bytes, low: int, high: int) -> int:
         return high - low if self.narrow else len(engine.decode(data[low:high]))
 

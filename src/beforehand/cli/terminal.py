@@ -1,0 +1,85 @@
+"""What all commands share: one clear line for what goes wrong, the exit code, and what a terminal can do."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, NoReturn
+
+import typer
+
+from ..errors import BeforehandError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+STOPPED = 9
+"""Exit code of a run that stopped before it was done: blocked, suspended, out of turns."""
+INTERRUPTED = 130
+"""Exit code after Ctrl-C."""
+
+
+@contextmanager
+def reported(debug: bool) -> Iterator[None]:
+    """Ends the process for an error of the body: one line on stderr, the error's exit code, a traceback only to debug."""
+    _log_to_stderr(debug)
+    try:
+        yield
+    except typer.Exit:
+        raise
+    except BeforehandError as error:
+        _fail(str(error), error.exit_code, debug)
+    except KeyboardInterrupt:
+        _fail("interrupted", INTERRUPTED, debug)
+    except BrokenPipeError:  # whoever read our output has seen enough
+        sys.stderr.close()
+        sys.exit(0)
+    except OSError as error:
+        _fail(f"{error.filename or 'a file'}: {error.strerror or error}", 1, debug)
+    except Exception as error:
+        hint = "" if debug else " (a defect of this command: --debug shows where)"
+        _fail(f"unexpected {type(error).__name__}: {error}{hint}", 1, debug)
+
+
+def _fail(message: str, code: int, debug: bool) -> NoReturn:
+    if debug:
+        import traceback
+
+        traceback.print_exc()
+    complain(f"error: {message}")
+    sys.exit(code)
+
+
+def complain(message: str) -> None:
+    """One line on stderr, whatever the message holds."""
+    print(" ".join(message.split()), file=sys.stderr, flush=True)
+
+
+class _OneLine(logging.Formatter):
+    """Log records without their tracebacks."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        error = record.exc_info[1] if record.exc_info else None
+        why = f": {type(error).__name__}: {error}" if error is not None else ""
+        return " ".join(f"{record.levelname.lower()}: {record.getMessage()}{why}".split())
+
+
+def _log_to_stderr(debug: bool) -> None:
+    """Warnings of the package (a slow hook, a failing listener) as lines on stderr."""
+    logger = logging.getLogger("beforehand")
+    if not logger.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s") if debug else _OneLine())
+        logger.addHandler(handler)
+        logger.propagate = False
+
+
+def console_for(out: IO[str], plain: bool) -> Console | None:
+    """A rich console for `out`, or `None` where plain text is wanted: asked for, or not a terminal."""
+    if plain or not out.isatty():
+        return None
+    from rich.console import Console
+
+    return Console(file=out)
