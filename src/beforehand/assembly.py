@@ -59,6 +59,7 @@ def make_plan(
         raise ConfigError(f"limits={limits!r} must be a Limits(...)")
     if not isinstance(options, Options):
         raise ConfigError(f"options={options!r} must be an Options(...)")
+    options = options.sealed()
     level = settings["thinking_level"]
     if level is not None:
         if level not in THINKING_LEVELS:

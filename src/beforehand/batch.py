@@ -264,7 +264,7 @@ async def _judge(run: RunState, call: Call, message: ToolMessage, hooks: tuple[H
     except Aborted:
         return ToolMessage(call.id, call.name, "The result is withheld: the run was aborted before it could be checked.", is_error=True)
     if ruling.verdict is not None:
-        run.interrupt = run.interrupt or ruling.verdict
+        run.interrupted_by(ruling.verdict)
         reason = getattr(ruling.verdict, "reason", None)
         return ToolMessage(call.id, call.name, f"The result is withheld: {reason or 'a hook interrupted it'}", is_error=True)
     new: ToolMessage = ruling.context.message

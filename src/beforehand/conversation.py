@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+import msgspec
+
 from .batch import Suspension, abandon
 from .compaction import Compacted, compact
 from .decisions import HumanAnswer, PendingApproval
@@ -17,7 +19,7 @@ from .limits import Limits
 from .loop import run_loop
 from .messages import (
     MESSAGE_TYPES, AssistantMessage, CustomMessage, History, HistoryView, Image, Message, SystemMessage, Text, ToolMessage, UserMessage,
-    is_sendable,
+    is_sendable, sealed,
 )  # fmt: skip
 from .results import RunResult, result_of
 from .state import Plan, Queues, RunState
@@ -285,7 +287,7 @@ def as_messages(prompt: Any) -> list[Message]:
     if isinstance(prompt, str):
         return [UserMessage(prompt)]
     if isinstance(prompt, MESSAGE_TYPES):
-        return [prompt]
+        return _checked([prompt])
     if isinstance(prompt, list | tuple | HistoryView):
         if prompt and all(isinstance(part, Text | Image) for part in prompt):
             return [UserMessage(tuple(prompt))]
@@ -298,6 +300,10 @@ def _checked(messages: Iterable[Any]) -> list[Message]:
     for i, message in enumerate(checked):
         if not isinstance(message, MESSAGE_TYPES):
             raise ConfigError(f"messages[{i}] is a {type(message).__name__}: expected a message such as UserMessage(...)")
+        try:
+            checked[i] = sealed(message)
+        except ValueError as error:
+            raise ConfigError(f"messages[{i}] {error}") from None
     return checked
 
 
@@ -306,4 +312,4 @@ def _queued(message: str | Message, origin: Any) -> Message:
         return UserMessage(message, origin=origin)
     if not isinstance(message, MESSAGE_TYPES):
         raise ConfigError(f"cannot queue a {type(message).__name__}: expected a string or a message")
-    return type(message)(**{f: getattr(message, f) for f in message.__struct_fields__} | {"origin": origin})
+    return msgspec.structs.replace(_checked([message])[0], origin=origin)

@@ -68,7 +68,7 @@ async def _apply_gate(run: RunState, call: Call, batch: Batch, ruling: Ruling, a
     elif isinstance(verdict, Block):
         _refuse(call, ruling)
     elif isinstance(verdict, Interrupt):
-        run.interrupt = run.interrupt or verdict
+        run.interrupted_by(verdict)
         call.settle("blocked", verdict.reason or DEFAULT_BLOCK_REASON)
     elif isinstance(verdict, Steer):
         batch.steered_by = call.name

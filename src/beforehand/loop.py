@@ -1,6 +1,6 @@
 """The turn loop, as functions over a `RunState`.
 
-A run is turns until nothing asks for another. What one turn does, in order, is `_turn`; what ends it is `_close_turn`;
+A run is turns until nothing asks for another. What one turn does, in order, is `_turn`; what ends it is `close_turn`;
 whether another follows is `_next_cause`. `docs/seams.md` draws the same picture.
 """
 
@@ -8,35 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
 
 from .batch import Results, Suspension, resume_calls, run_calls
-from .decisions import Answer, Block, Continue, End
+from .closing import AFTER, Turn, close_turn, end_failed_turn, store_failure
+from .decisions import Answer, Block
 from .errors import Aborted, BeforehandError, HookFailed, RunError
-from .events import AgentEnd, AgentStart, MessageEnd, MessageStart, StopReason, TurnEnd, TurnStart
+from .events import AgentEnd, AgentStart, MessageEnd, MessageStart, StopReason, TurnStart
 from .hooks.dispatch import dispatch
-from .messages import AssistantMessage, Message, ToolMessage
+from .messages import Message
 from .request import adopt_update, answer_message, apply_update, authorize, prepare_request, replay, send
 from .respond import ON_MESSAGE, Source, receive_reply, same_role
-from .seams import BY_NAME, Cause, FinishedTurn, IncomingMessage, NextTurn, RunStart
+from .seams import BY_NAME, Cause, IncomingMessage, NextTurn, RunStart
 from .seams import TurnStart as BeforeTurn
 from .state import RunState
 
-BEFORE_RUN, BEFORE_TURN, FINISH, AFTER, NEXT = (
-    BY_NAME[n] for n in ("before_run", "before_turn", "finish_turn", "after_turn", "prepare_next_turn")
-)
-
-
-class Turn(msgspec.Struct):
-    """What one turn has come to so far."""
-
-    message: AssistantMessage | None = None
-    results: tuple[ToolMessage, ...] = ()
-    tools_go_on: bool = False
-    resend: bool = False
-    go_on: bool = False
-    stop: StopReason | None = None
-    closed: bool = False
+BEFORE_RUN, BEFORE_TURN, NEXT = (BY_NAME[n] for n in ("before_run", "before_turn", "prepare_next_turn"))
 
 
 async def run_loop(run: RunState, prompts: Sequence[Message], waiting: Suspension | None = None, answers: object = None) -> None:
@@ -85,7 +71,7 @@ async def _turns(run: RunState, incoming: list[Message], waiting: Suspension | N
                 await _turn(run, turn)
             if run.stop_reason == "suspended":
                 return
-            await _close_turn(run, turn)
+            await close_turn(run, turn)
             if turn.stop is None and run.signal.aborted:
                 turn.stop = "aborted"
             if turn.stop is not None:
@@ -102,13 +88,13 @@ async def _turns(run: RunState, incoming: list[Message], waiting: Suspension | N
     except Aborted:  # between turns, or before a request
         run.stop_reason = "aborted"
         if not turn.closed:
-            await _end_failed_turn(run, turn, ask=True)
+            await end_failed_turn(run, turn, ask=True)
     except BeforehandError as error:
         failure = error if isinstance(error, RunError) else _wrapped(error)
         run.stop_reason, run.error = "error", failure
-        record = await _store_failure(run, str(failure))
+        record = await store_failure(run, str(failure))
         if not (isinstance(failure, HookFailed) and failure.seam == AFTER.name):
-            await _end_failed_turn(run, Turn(record), ask=False)
+            await end_failed_turn(run, Turn(record), ask=False)
 
 
 def _wrapped(error: BeforehandError) -> RunError:
@@ -218,7 +204,7 @@ async def _turn(run: RunState, turn: Turn) -> None:
     else:
         assert isinstance(ruling.verdict, Block)
         reason = ruling.verdict.reason or "the request was blocked"
-        turn.message = await _store_failure(run, f"blocked by {ruling.by.name if ruling.by else 'a hook'}: {reason}")
+        turn.message = await store_failure(run, f"blocked by {ruling.by.name if ruling.by else 'a hook'}: {reason}")
         turn.stop, run.reason = "blocked", reason
         return
     turn.message = reply.message
@@ -261,83 +247,9 @@ def _interrupted(run: RunState, turn: Turn, interrupt: object) -> None:
         turn.stop = "interrupted"
 
 
-async def _close_turn(run: RunState, turn: Turn) -> None:
-    """Seam 14, `turn_end`, seam 15."""
-    failed = turn.stop in ("error", "aborted", "blocked", "interrupted")
-    if asked := run.hooks.finish_turn:
-        ruling = await dispatch(run, FINISH, asked, _finished(run, turn))
-        if isinstance(ruling.verdict, End) and not failed:
-            turn.stop, run.reason = "ended", ruling.verdict.reason
-        elif isinstance(ruling.verdict, Continue) and not failed:
-            turn.go_on = True
-    if run.resend and not failed and turn.stop is None:
-        _count_resend(run, turn)
-    run.resend = False
-    if run.signal.aborted and turn.stop is None:
-        turn.stop = "aborted"
-    turn.closed = True
-    if run.hooks.after_turn or run.events.takers["turn_end"]:
-        await _turn_end(run, turn)
-
-
-def _count_resend(run: RunState, turn: Turn) -> None:
-    run.resends += 1
-    if run.limits.max_resends is not None and run.resends > run.limits.max_resends:
-        turn.stop, run.reason = "resend_limit", f"{run.limits.max_resends} resends were made"
-    else:
-        turn.resend = True
-
-
-async def _turn_end(run: RunState, turn: Turn) -> None:
-    if run.events.takers["turn_end"]:
-        await run.emit(TurnEnd(message=turn.message, tool_results=turn.results, **run.event_fields()))
-    if asked := run.hooks.after_turn:
-        await dispatch(run, AFTER, asked, _finished(run, turn))
-
-
-def _finished(run: RunState, turn: Turn) -> FinishedTurn:
-    new = run.history.view()[run.first_message :]
-    return FinishedTurn(run.info, run.turn, turn.message, turn.results, run.context_value(), new)
-
-
-# --- how runs end badly --------------------------------------------------------------------------
-
-
 def _check_abort(run: RunState) -> None:
     if run.signal.aborted:
         raise Aborted(run.signal.reason or "aborted")
-
-
-async def _store_failure(run: RunState, why: str) -> AssistantMessage:
-    """Put a failure or a blocked request on record. It has no content, so it is never sent."""
-    run.messages_made += 1
-    message = AssistantMessage(
-        (), "error", model=run.model.name, provider=run.model.provider, id=f"{run.run_id[:12]}-{run.messages_made}",
-        thinking_level=run.thinking_level, error=why, origin="hook",
-    )  # fmt: skip
-    if run.events.takers["message_start"]:
-        await run.emit(MessageStart(message=message, origin="hook", **run.event_fields()))
-    run.store(message)
-    if run.events.takers["message_end"]:
-        await run.emit(MessageEnd(message=message, origin="hook", **run.event_fields()))
-    return message
-
-
-async def _end_failed_turn(run: RunState, turn: Turn, ask: bool) -> None:
-    """The rest of a turn that was cut short: 14 (after an abort), `turn_end`, 15. Hooks that fail here change nothing more."""
-    for step in (_ask_finish if ask else None, _turn_end):
-        if step is None:
-            continue
-        try:
-            await step(run, turn)
-        except (HookFailed, Aborted) as error:
-            if isinstance(error, HookFailed) and run.error is None:
-                run.stop_reason, run.error = "error", error
-
-
-async def _ask_finish(run: RunState, turn: Turn) -> None:
-    if asked := run.hooks.finish_turn:
-        await dispatch(run, FINISH, asked, _finished(run, turn))
 
 
 def _flush_hook_queue(run: RunState) -> None:
@@ -345,5 +257,3 @@ def _flush_hook_queue(run: RunState) -> None:
     for message in run.hook_queue:
         run.store(message)
     run.hook_queue = []
-
-

@@ -214,6 +214,29 @@ def is_sendable(message: Message) -> bool:
     return type(message) is not CustomMessage
 
 
+def sealed(message: Message) -> Message:
+    """The message with nothing in it that could still be changed. Asked of every message that comes from outside.
+
+    Raises `ValueError`, completing "the message ...", for content that its role cannot hold.
+    """
+    content = message.content
+    kind = type(message)
+    if type(content) is not str:
+        if not isinstance(content, list | tuple) or kind is SystemMessage:
+            raise ValueError(f"has a {type(content).__name__} as content")
+        allowed = (Text, Thinking, ToolCall, Image) if kind is AssistantMessage else (Text, Image)
+        for part in content:
+            if not isinstance(part, allowed):
+                raise ValueError(f"has a {type(part).__name__} in its content, which a {message.role} message cannot hold")
+        if type(content) is not tuple:
+            message = msgspec.structs.replace(message, content=tuple(content))
+    elif kind is AssistantMessage:
+        message = msgspec.structs.replace(message, content=(Text(content),) if content else ())
+    if (kind is ToolMessage or kind is CustomMessage) and message.details is not None:  # type: ignore[union-attr]
+        message = msgspec.structs.replace(message, details=freeze(message.details))  # type: ignore[union-attr]
+    return message
+
+
 # --- requests ------------------------------------------------------------------------------------
 
 
@@ -241,6 +264,11 @@ class Options(Frozen, gc=False):
     provider_params: FrozenDict = EMPTY_DICT
 
 
+    def sealed(self) -> Options:
+        """The same, with nothing in it that could still be changed."""
+        return msgspec.structs.replace(self, stop=tuple(self.stop), provider_params=freeze(self.provider_params))
+
+
 class Request(Frozen, gc=False):
     """Exactly what a model is asked."""
 
@@ -248,6 +276,12 @@ class Request(Frozen, gc=False):
     messages: Sequence[Message]
     tools: tuple[ToolSpec, ...] = ()
     options: Options = Options()
+
+    def sealed(self) -> Request:
+        """The same, with nothing in it that could still be changed. Raises `ValueError` as `sealed` does."""
+        messages = self.messages if isinstance(self.messages, HistoryView) else tuple([sealed(m) for m in self.messages])
+        tools = tuple([msgspec.structs.replace(tool, parameters=freeze(tool.parameters)) for tool in self.tools])
+        return Request(self.system, messages, tools, self.options.sealed())
 
 
 def size_of(message: Message) -> int:
@@ -329,10 +363,10 @@ class History:
     """An append-only list of messages.
 
     It counts, while appending, what would otherwise have to be searched for: messages that default conversion drops
-    (`unsendable`), calls still without a result (`open_calls`), and the call ids in use.
+    (`unsendable`), calls still without a result (`open_calls`), results of calls nobody made (`orphans`), and the call ids in use.
     """
 
-    __slots__ = ("_encoded", "_items", "_sizes", "call_ids", "open_calls", "unsendable")
+    __slots__ = ("_encoded", "_items", "_sizes", "call_ids", "open_calls", "orphans", "unsendable")
 
     def __init__(self, messages: Sequence[Message] = ()) -> None:
         self._items: list[Message] = []
@@ -340,7 +374,7 @@ class History:
         self._sizes: list[int] = [0]
         self.call_ids: set[str] = set()
         self.open_calls: dict[str, ToolCall] = {}
-        self.unsendable = 0
+        self.unsendable = self.orphans = 0
         for message in messages:
             self.append(message)
 
@@ -360,7 +394,8 @@ class History:
             if not message.content and not is_sendable(message):
                 self.unsendable += 1
         elif kind is ToolMessage:
-            self.open_calls.pop(message.tool_call_id, None)  # type: ignore[union-attr]
+            if self.open_calls.pop(message.tool_call_id, None) is None:  # type: ignore[union-attr]
+                self.orphans += 1
         elif kind is CustomMessage:
             self.unsendable += 1
         self._items.append(message)

@@ -21,7 +21,7 @@ from .messages import (
 from .models.base import NO_CALL_INFO, CallInfo, Finish, ImageDelta, Model, ModelEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from .seams import BY_NAME, KeyRequest, MessagesView, OutgoingRequest, ProviderCall, RequestKind, RequestPlan
 from .state import RunState, Scope
-from .validity import invalid_request
+from .validity import invalid_messages
 
 PREPARE, TRANSFORM, CONVERT, PROVIDER, KEY, AUTHORIZE = (
     BY_NAME[n]
@@ -42,7 +42,7 @@ class Outgoing(msgspec.Struct):
 
 async def prepare_request(run: RunState) -> Outgoing:
     """Seams 3 to 7. Raises `HookFailed`, `RequestTooLarge` or `Aborted`; nothing has left then."""
-    if run.context.open_calls:
+    if run.context.open_calls or run.context.orphans:
         repair(run)
     hooks = run.hooks
     system = await _system_text(run) if run.plan.dynamic else run.system
@@ -65,7 +65,7 @@ async def prepare_request(run: RunState) -> Outgoing:
     request = Request(system, messages, specs, options)
     if hooks.before_provider_call:
         context = ProviderCall(run.info, request, model, tuple(tools))
-        request = (await dispatch(run, PROVIDER, hooks.before_provider_call, context, adopt=_valid_request)).context.request
+        request = (await dispatch(run, PROVIDER, hooks.before_provider_call, context)).context.request
     window = model.context_tokens if run.limits.context_tokens is None else run.limits.context_tokens
     if window is not None:
         _check_size(request, model, window)
@@ -102,9 +102,9 @@ async def _system_text(run: RunState) -> str:
 async def _convert(run: RunState, messages: Sequence[Message], model: Model) -> Sequence[Message]:
     """Seams 4 and 5. Without a hook at 5 that replaces them, what no model can read is dropped."""
     if asked := run.hooks.transform_context:
-        messages = (await dispatch(run, TRANSFORM, asked, MessagesView(run.info, messages, model))).context.messages
+        messages = (await dispatch(run, TRANSFORM, asked, MessagesView(run.info, messages, model), adopt=_paired)).context.messages
     if asked := run.hooks.convert_to_llm:
-        ruling = await dispatch(run, CONVERT, asked, MessagesView(run.info, messages, model))
+        ruling = await dispatch(run, CONVERT, asked, MessagesView(run.info, messages, model), adopt=_convertible)
         if ruling.changes:
             return ruling.context.messages  # type: ignore[no-any-return]
     return messages if isinstance(messages, HistoryView) and messages.all_sendable else _sendable(messages)
@@ -114,10 +114,20 @@ def _sendable(messages: Sequence[Message]) -> Sequence[Message]:
     return tuple([m for m in messages if is_sendable(m)])
 
 
-def _valid_request(fields: dict[str, Any]) -> dict[str, Any]:
-    why = invalid_request(fields["request"])
+def _paired(fields: dict[str, Any]) -> dict[str, Any]:
+    """Messages for a request, where every call must still have its result and every result its call."""
+    messages = fields["messages"]
+    why = None if isinstance(messages, HistoryView) else invalid_messages([m for m in messages if is_sendable(m)])
     if why is not None:
-        raise Refused(f"returned a request that cannot be sent: {why}")
+        raise Refused(f"returned messages that cannot be sent: {why}")
+    return fields
+
+
+def _convertible(fields: dict[str, Any]) -> dict[str, Any]:
+    messages = fields["messages"]
+    why = None if isinstance(messages, HistoryView) and messages.all_sendable else invalid_messages(messages)
+    if why is not None:
+        raise Refused(f"returned messages that cannot be sent: {why}")
     return fields
 
 
@@ -154,6 +164,8 @@ def adopt_update(run: RunState) -> Any:
                 raise Refused(f"returned Replace(model={model!r}): {error}") from None
         elif "model" in fields and not isinstance(model, Model):
             raise Refused(f"returned Replace(model=...) with a {type(model).__name__}: expected a model or a name such as \"openai:NAME\"")
+        if "context" in fields:
+            _paired({"messages": fields["context"].messages})
         return fields
 
     return adopt
@@ -248,35 +260,33 @@ async def replay(message: AssistantMessage) -> AsyncIterator[ModelEvent]:
 
 
 def repair(run: RunState) -> None:
-    """Give every call without a result one that says so."""
+    """Give every call without a result one that says so, and drop results that answer no call."""
+    context = run.context
+    for call in context.open_calls.values():
+        run.note("Repaired", f"call {call.id} ({call.name}) had no result; the model is told that its outcome is not known", call.id)
+    if not context.orphans and _only_tail_missing(context):
+        for call in list(context.open_calls.values()):
+            run.store(_unknown(call))
+        return
     mended: list[Message] = []
     missing: dict[str, ToolCall] = {}
-    for message in run.context.view():
-        if not isinstance(message, ToolMessage) and missing:
+    for message in context.view():
+        if isinstance(message, ToolMessage):
+            if missing.pop(message.tool_call_id, None) is None:
+                run.note("Repaired", f"a result for {message.tool_call_id}, which no call before it has, is not sent", message.tool_call_id)
+                continue
+        else:
             mended += [_unknown(call) for call in missing.values()]
-            missing = {}
-        if isinstance(message, AssistantMessage):
-            missing = {call.id: call for call in message.tool_calls}
-        elif isinstance(message, ToolMessage):
-            if missing.pop(message.tool_call_id, None) is None and message.tool_call_id not in {m.tool_call_id for m in mended if isinstance(m, ToolMessage)}:
-                continue  # a result that answers no call would be refused by every endpoint
+            missing = {call.id: call for call in message.tool_calls} if isinstance(message, AssistantMessage) else {}
         mended.append(message)
-    mended += [_unknown(call) for call in missing.values()]
-    count = len(run.context.open_calls)
-    for call in run.context.open_calls.values():
-        run.note("Repaired", f"call {call.id} ({call.name}) had no result; the model is told that its outcome is not known", call.id)
-    if run.context is run.history and not _only_tail_missing(run.history, count):
-        run.separate(mended)
-        return
-    for call in list(run.context.open_calls.values()):
-        run.store(_unknown(call))
+    run.separate([*mended, *(_unknown(call) for call in missing.values())])
 
 
-def _only_tail_missing(history: History, count: int) -> bool:
+def _only_tail_missing(history: History) -> bool:
     """Whether the open calls all belong to the last reply, so that their results can simply be appended."""
     for message in reversed(history.view()):
         if isinstance(message, AssistantMessage):
-            return sum(call.id in history.open_calls for call in message.tool_calls) == count
+            return sum(call.id in history.open_calls for call in message.tool_calls) == len(history.open_calls)
         if not isinstance(message, ToolMessage):
             return False
     return False

@@ -10,7 +10,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 from typing import Any
 
-from .decisions import HumanAnswer, PendingApproval
+import msgspec
+
+from .decisions import HumanAnswer, Interrupt, PendingApproval
 from .emitter import Emitter
 from .errors import RunError, Stop
 from .events import EVENT_TYPES, DecisionRecord, Event, Irreversible, StopReason
@@ -124,7 +126,7 @@ class RunState:
         self.poll_first = True
         self.resend = False
         self.resends = 0
-        self.interrupt: Any = None
+        self.interrupt: Interrupt | None = None
         self.stop_reason: StopReason | None = None
         self.reason: str | None = None
         self.error: RunError | None = None
@@ -232,6 +234,13 @@ class RunState:
                 return
         if self.queues.steering or self.queues.follow_up:
             self.queues.stored(message)
+
+    def interrupted_by(self, verdict: Interrupt) -> None:
+        """A hook wants the turn to end. The first gives the reason; wishes to resend combine by OR."""
+        if self.interrupt is None:
+            self.interrupt = verdict
+        elif verdict.resend and not self.interrupt.resend:
+            self.interrupt = msgspec.structs.replace(self.interrupt, resend=True)
 
     # --- events ---
 

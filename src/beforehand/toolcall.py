@@ -260,7 +260,7 @@ def _apply_after(run: RunState, call: Call, ruling: Ruling) -> None:
         call.result = ToolResult(f"The result is withheld: {ruling.verdict.reason}", is_error=True)
         return
     if isinstance(ruling.verdict, Interrupt):
-        run.interrupt = run.interrupt or ruling.verdict
+        run.interrupted_by(ruling.verdict)
     if ruling.changes:
         new = ruling.context
         # The structured form of a text that was rewritten would still hold what was taken out of it.

@@ -72,9 +72,9 @@ def as_result(value: Any) -> ToolResult:
         return ToolResult(sendable(value))
     if value is None:
         return ToolResult()
-    if type(value) is int:  # the commonest of the rest, and its JSON text is its own
-        return ToolResult(str(value))
     try:
+        if type(value) is int:  # the commonest of the rest, and its JSON text is its own
+            return ToolResult(str(value))
         if isinstance(value, ToolResult):
             return _settled(value)
         parts = value if isinstance(value, list | tuple) else (value,)
@@ -389,7 +389,10 @@ def _check(body: Any, name: Any, options: Mapping[str, Any]) -> None:
     timeout = options.get("timeout")
     if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0):
         raise TypeError(f"has timeout={timeout!r}: use a number of seconds greater than 0")
-    helpers = {f"canonical[{n!r}]": f for n, f in (options.get("canonical") or {}).items()}
+    canonical = options.get("canonical") or {}
+    if not isinstance(canonical, Mapping):
+        raise TypeError(f"has canonical={canonical!r}: use {{argument: function}}")
+    helpers = {f"canonical[{n!r}]": f for n, f in canonical.items()}
     helpers["prepare_arguments"] = options.get("prepare_arguments") or str
     for label, helper in helpers.items():
         if not callable(helper) or is_async(helper):

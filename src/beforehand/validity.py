@@ -15,10 +15,11 @@ def invalid_request(request: Request) -> str | None:
     """What is wrong with `request`, in one line, or `None`."""
     if not isinstance(request.system, str):
         return f"its system text is a {type(request.system).__name__}"
-    return _messages(request.messages) or _tools(request.tools) or _options(request)
+    return invalid_messages(request.messages) or _tools(request.tools) or _options(request)
 
 
-def _messages(messages: Any) -> str | None:
+def invalid_messages(messages: Any) -> str | None:
+    """What is wrong with a list of messages that a request is to carry, in one line, or `None`."""
     if not isinstance(messages, HistoryView | list | tuple):
         return f"its messages are a {type(messages).__name__}, not a list"
     open_calls: dict[str, str] = {}

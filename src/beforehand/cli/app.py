@@ -46,7 +46,7 @@ def options(
 def demo(
     plain: Plain = False,
     svg: Annotated[Path | None, typer.Option("--svg", help="Write the timeline as a picture to this file.")] = None,
-    local: Annotated[bool, typer.Option("--local", help="Use a small real model on this machine; needs the extra [local].")] = False,
+    local: Annotated[bool, typer.Option("--local", help="Use a small real model on this machine (extra [local]).")] = False,
     debug: Debug = False,
 ) -> None:
     """See it work: a travel assistant, two booths on the line, and a manager. No network, no key."""
@@ -56,11 +56,16 @@ def demo(
         asyncio.run(show(console_for(sys.stdout, plain), svg, local))
 
 
-@app.command(epilog="Exit codes: 0 done; 2 something written down wrongly; 3 to 8 the run failed; 9 it stopped before it was done; 130 Ctrl-C.")
+EXIT_CODES = (
+    "Exit codes: 0 done; 2 something is written down wrongly; 3 to 8 the run failed; 9 it stopped before it was done; 130 Ctrl-C."
+)
+
+
+@app.command(epilog=EXIT_CODES)
 def run(
     prompt: Annotated[str, typer.Argument(help='What to say; "-" reads it from standard input.')],
     model: Annotated[str, typer.Option(help="Such as openai:NAME.")],
-    base_url: Annotated[str | None, typer.Option(help="Where an OpenAI-compatible endpoint answers, such as http://localhost:11434/v1.")] = None,
+    base_url: Annotated[str | None, typer.Option(help="An OpenAI-compatible endpoint, such as http://localhost:11434/v1")] = None,
     hooks: HookFiles = None,
     tools: ToolFiles = None,
     instructions: Annotated[str, typer.Option(help="What the agent is told beforehand.")] = "",
@@ -76,8 +81,8 @@ def run(
 
         text = sys.stdin.read() if prompt == "-" else prompt
         job = Job(
-            prompt=text, model=model, base_url=base_url, hooks=tuple(hooks or ()), tools=tuple(tools or ()), instructions=instructions,
-            max_turns=max_turns, as_json=as_json, wire=wire, plain=plain,
+            prompt=text, model=model, base_url=base_url, hooks=tuple(hooks or ()), tools=tuple(tools or ()),
+            instructions=instructions, max_turns=max_turns, as_json=as_json, wire=wire, plain=plain,
         )  # fmt: skip
         code = asyncio.run(run_job(job))
     raise typer.Exit(code)

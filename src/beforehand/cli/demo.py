@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,12 +11,13 @@ import msgspec
 from ..agent import Agent
 from ..decisions import Approve, HumanAnswer, PendingApproval
 from ..hooks.hook import Hook
+from ..limits import Limits
 from ..models.base import Model
 from ..results import RunResult
 from . import story
 from .loopback import loopback
 from .printer import Printer
-from .timeline import Timeline
+from .timeline import Timeline, answered_row
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,7 +27,10 @@ POLICY = (
     "The second stands before the model reads a result and stamps identity numbers over."
 )
 MANAGER = "The same story, but the first booth asks a manager instead of refusing. The run waits for the answer."
-KINDS = "event: what listeners see   hook: your functions that decide   code: your tools   person: whoever is asked"
+KINDS = (
+    "event: what listeners see   hook: your functions that decide   code: your tools   person: who was asked\n"
+    "done: what no decision could take back any more when the hook spoke: requests sent, characters shown, tool runs begun"
+)
 SCRIPTED = "The travel assistant runs against a scripted model, over real HTTP on this machine: no network, no key."
 LOCAL = (
     "The travel assistant runs on a real model on this machine: SmolLM2 with 135 million parameters. It is far too small to be\n"
@@ -70,16 +74,13 @@ async def play(printer: Printer) -> list[RunResult]:
     _opening(printer, SCRIPTED)
     results = []
     for act in ACTS:
-        printer.heading(act.title, act.about)
         async with loopback(story.reply_to) as endpoint:
             # The empty key means none: one of the environment is not sent anywhere here.
-            agent = make_agent(act, Timeline(printer.show), model=f"openai:{story.MODEL}", base_url=endpoint.base_url, api_key="")
-            async with agent:
-                results.append(await agent.run(story.PROMPT))
-            leaked = sum(1 for body in endpoint.received if story.DNI.search(body))
-        printer.line()
-        printer.line(f"The endpoint received {len(endpoint.received)} requests, {leaked} of them with an identity number.", "bold")
-        _records(printer, results[-1])
+            model = {"model": f"openai:{story.MODEL}", "base_url": endpoint.base_url, "api_key": ""}
+            results.append(await perform(printer, act, model))
+        leaked = sum(1 for body in endpoint.received if story.DNI.search(body))
+        received = len(endpoint.received)
+        printer.line(f"The endpoint received {received} requests, {leaked} of them with an identity number.", "bold")
     return results
 
 
@@ -88,29 +89,40 @@ async def play_local(printer: Printer, model: Model) -> list[RunResult]:
     from .small import one_step_at_a_time, the_tool_speaks_for_itself
 
     _opening(printer, LOCAL)
-    results = []
-    for act in ACTS:
-        printer.heading(act.title, act.about)
-        hooks = (one_step_at_a_time, the_tool_speaks_for_itself)
-        async with make_agent(act, Timeline(printer.show), hooks, model=model) as agent:
-            results.append(await agent.run(story.PROMPT))
-        printer.line()
-        _records(printer, results[-1])
-    return results
+    hooks = (one_step_at_a_time, the_tool_speaks_for_itself)
+    return [await perform(printer, act, {"model": model}, hooks) for act in ACTS]
 
 
-def make_agent(act: Act, timeline: Timeline, hooks: Sequence[Hook] = (), **model: Any) -> Agent:
-    """The agent of the story with both booths held, and `hooks` before them."""
+async def perform(printer: Printer, act: Act, model: Mapping[str, Any], hooks: Sequence[Hook] = ()) -> RunResult:
+    """One act, told while it happens."""
+    printer.heading(act.title, act.about)
+    timeline = Timeline()
+    async with make_agent(act, timeline, model, hooks) as agent:
+        talk = agent.conversation()
+        async for event in talk.stream(story.PROMPT):
+            timeline(event)
+            for row in timeline.take():
+                printer.show(row)
+    result = talk.result
+    if result is None:
+        raise RuntimeError("a stream that came to its end leaves a result")
+    printer.line()
+    printer.line(f"Decisions on record: {', '.join(f'{d.verdict} by {d.hook}' for d in result.decisions)}.", "bold")
+    return result
+
+
+def make_agent(act: Act, timeline: Timeline, model: Mapping[str, Any], hooks: Sequence[Hook] = ()) -> Agent:
+    """The agent of the story with both booths held, and `hooks` before them. `model` says which, and where."""
 
     def manager(question: PendingApproval) -> HumanAnswer:
         answer = Approve()
-        timeline.answered("manager", question, answer)
+        timeline.add(answered_row("manager", question, answer))
         return answer
 
     booths = [watched(act.booth, timeline), watched(story.identity_numbers_stay_here, timeline)]
     return Agent(
         **model, instructions=story.INSTRUCTIONS, tools=[story.find_trains, story.book_ticket], hooks=[*hooks, *booths],
-        listeners=[timeline], on_ask=manager, name="travel assistant",
+        on_ask=manager, limits=Limits(max_turns=8), name="travel assistant",
     )  # fmt: skip
 
 
@@ -129,7 +141,3 @@ def watched(hook: Hook, timeline: Timeline) -> Hook:
 def _opening(printer: Printer, text: str) -> None:
     printer.line(text)
     printer.line(KINDS, "dim")
-
-
-def _records(printer: Printer, result: RunResult) -> None:
-    printer.line(f"Decisions on record: {', '.join(f'{d.verdict} by {d.hook}' for d in result.decisions)}.", "bold")

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 KIND_STYLES = {"event": "cyan", "hook": "bold magenta", "code": "bold blue", "person": "bold yellow", "wire": "dim"}
 TONE_STYLES = {"plain": "", "refused": "red", "changed": "yellow", "ok": "green", "quiet": "dim"}
-TITLE_WIDTH = 30
+TITLE_WIDTH = 28
 
 
 class Printer:
@@ -69,7 +69,7 @@ class Printer:
         grid.add_column(width=6)
         grid.add_column(width=TITLE_WIDTH, overflow="fold")
         grid.add_column(ratio=1, overflow="fold")
-        text = Text(row.text, TONE_STYLES[row.tone])
+        text = Text().append(row.text, TONE_STYLES[row.tone])
         if row.note:
             text.append(f"\n{row.note}", "dim")
         grid.add_row(Text(row.kind, KIND_STYLES[row.kind]), Text(row.title, "bold" if row.kind != "wire" else "dim"), text)

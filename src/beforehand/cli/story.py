@@ -16,7 +16,7 @@ from ..tools import tool
 MODEL = "scripted"
 PROMPT = "Book me the most comfortable seat to Mar del Plata on Friday."
 INSTRUCTIONS = "You are the company's travel assistant. Look trains up before you book. Book one seat at most."
-REASON = "Blocked by policy: first class needs a manager’s approval. Book tourist instead."
+REASON = "Blocked by policy: first class needs a manager’s approval. Book tourist instead."  # noqa: RUF001 - a real apostrophe
 DNI = re.compile(r"DNI [\d.]+")
 
 TIMETABLE = "Train 305 to Mar del Plata, Friday 08:10: first class 48,000, tourist 27,000."

@@ -1,22 +1,21 @@
-"""A run as a timeline: what was seen (event), who decided (hook), what ran (code), and whom we asked (person).
+"""A run as a timeline: what was seen (event), who decided (hook), what ran (code), and who was asked (person).
 
-`Timeline` turns events into rows; `Printer` shows rows, with rich or as plain lines. Nothing here decides anything:
-a timeline is a listener, and reads what the events and the decision records say.
+`Timeline` turns events into rows, a `Printer` shows them. Nothing here decides anything: a timeline reads what the
+events and the decision records in them say.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from ..decisions import HumanAnswer, PendingApproval
 from ..events import (
-    AgentEnd, CustomEvent, DecisionMade, DecisionRecord, Event, Irreversible, MessageEnd, MessageRetracted, RequestSent,
-    ResponseReceived, ToolExecutionEnd, ToolExecutionStart, ToolExecutionUpdate, TurnStart,
+    AgentEnd, CustomEvent, DecisionMade, DecisionRecord, Event, Irreversible, MessageEnd, MessageRetracted, MessageUpdate,
+    RequestSent, ResponseReceived, ToolExecutionEnd, ToolExecutionStart, ToolExecutionUpdate, TurnStart,
 )  # fmt: skip
-from ..frozen import Frozen
 from ..messages import AssistantMessage, ToolMessage, text_of
 from ..seams import BY_NAME
 
@@ -32,7 +31,7 @@ TONES: dict[str, Tone] = {
 }  # fmt: skip
 
 
-class Row(Frozen):
+class Row(NamedTuple):
     """One line of the timeline. `note` is the small print below it."""
 
     kind: Kind
@@ -43,21 +42,25 @@ class Row(Frozen):
 
 
 class Timeline:
-    """A listener that hands each row to `show`, in the order things happened.
+    """Gathers the rows of what it is told, in the order things happened, until somebody takes them.
 
-    With `says=False` the model's own text is left out, for where it is shown elsewhere.
+    Showing them is left to the reader of the events, outside of the run: a closed terminal must not fail a hook.
+    With `streamed=True` somebody else shows text as it arrives, and what was shown so has no row.
     """
 
-    def __init__(self, show: Callable[[Row], None], *, says: bool = True) -> None:
-        self._show, self._says = show, says
+    def __init__(self, *, streamed: bool = False) -> None:
+        self._rows: list[Row] = []
+        self._streamed = streamed
+        self._seen: set[str] = set()
         self._calls: dict[str, str] = {}
         self._started: set[str] = set()
         self._outcomes: dict[str, str] = {}
         self._after: dict[str, list[Row]] = {}
         self._makers: dict[type, Callable[[Any], None]] = {
-            TurnStart: self._turn, MessageEnd: self._message, MessageRetracted: self._retracted, ToolExecutionStart: self._asked,
-            ToolExecutionUpdate: self._update, ToolExecutionEnd: self._ended, DecisionMade: self._decision, AgentEnd: self._end,
-            RequestSent: self._sent, ResponseReceived: self._received, CustomEvent: self._custom,
+            TurnStart: self._turn, MessageUpdate: self._text, MessageEnd: self._message, MessageRetracted: self._retracted,
+            ToolExecutionStart: self._asked, ToolExecutionUpdate: self._update, ToolExecutionEnd: self._ended,
+            DecisionMade: self._decision, AgentEnd: self._end, RequestSent: self._sent, ResponseReceived: self._received,
+            CustomEvent: self._custom,
         }  # fmt: skip
 
     def __call__(self, event: Event) -> None:
@@ -65,39 +68,48 @@ class Timeline:
         if make is not None:
             make(event)
 
+    def add(self, row: Row) -> None:
+        """A row that no event tells of."""
+        self._rows.append(row)
+
+    def take(self) -> list[Row]:
+        """The rows since the last time."""
+        rows, self._rows = self._rows, []
+        return rows
+
     def passed(self, hook: str, seam: str, call_id: str | None) -> None:
         """A hook was asked and had nothing against it. Runs keep no record of that; who wants the row says so."""
         self._hook_row(seam, call_id, Row("hook", hook, f"{seam}: lets it pass", tone="ok"))
-
-    def answered(self, who: str, question: PendingApproval, answer: HumanAnswer) -> None:
-        """A person spoke about a call."""
-        what = {"Approve": "approved", "Deny": "declined", "Edit": "approved, with other arguments"}[type(answer).__name__]
-        reason = getattr(answer, "reason", None)
-        self._show(Row("person", who, f"“{question.prompt}” {what}{f': {reason}' if reason else ''}", "", "changed"))
 
     # --- events ---
 
     def _turn(self, event: TurnStart) -> None:
         loop = "" if event.loop == "main" else f" of {event.loop}"
-        self._show(Row("turn", f"turn {event.number}{loop}"))
+        self.add(Row("turn", f"turn {event.number}{loop}"))
+
+    def _text(self, event: MessageUpdate) -> None:
+        if self._streamed and event.kind == "text":
+            self._seen.add(event.message_id)
 
     def _message(self, event: MessageEnd) -> None:
         message = event.message
         if isinstance(message, ToolMessage):
             outcome = self._outcomes.get(message.tool_call_id, "ran")
             title = "model reads" if outcome == "ran" else f"model reads ({outcome})"
-            self._show(Row("event", title, message.text, tone="refused" if message.is_error else "ok"))
+            self.add(Row("event", title, message.text, tone="refused" if message.is_error else "ok"))
         elif isinstance(message, AssistantMessage):
+            if message.thinking:
+                self.add(Row("event", "model thinks", message.thinking, tone="quiet"))
             if message.error:
-                self._show(Row("event", message.stop_reason, message.error, tone="refused"))
-            elif message.text and (self._says or event.origin != "model"):
-                self._show(Row("event", "model says" if event.origin == "model" else f"{event.origin} says", message.text))
-        elif event.origin != "prompt" or self._says:
+                self.add(Row("event", f"reply failed ({message.stop_reason})", message.error, tone="refused"))
+            elif message.text and message.id not in self._seen:
+                self.add(Row("event", f"{event.origin} says", message.text))
+        elif event.origin != "prompt" or not self._streamed:
             title = "user says" if event.origin == "prompt" else f"{event.origin} adds"
-            self._show(Row("event", title, text_of(message.content)))
+            self.add(Row("event", title, text_of(message.content)))
 
     def _retracted(self, event: MessageRetracted) -> None:
-        self._show(Row("event", "taken back", f"{event.chars} characters shown no longer count", tone="refused"))
+        self.add(Row("event", "taken back", f"{event.chars} characters shown no longer count", tone="refused"))
 
     def _asked(self, event: ToolExecutionStart) -> None:
         self._calls[event.call_id] = call = f"{event.name}({_arguments(event.args)})"
@@ -106,28 +118,28 @@ class Timeline:
         else:
             title = f"{self._calls.get(event.parent_call_id, 'a tool').partition('(')[0]} asks for"
             self._body_runs(event.parent_call_id)
-        self._show(Row("event", title, call))
+        self.add(Row("event", title, call))
 
     def _update(self, event: ToolExecutionUpdate) -> None:
         self._body_runs(event.call_id)
         partial = event.partial
-        self._show(Row("event", f"{event.name} reports", text_of(getattr(partial, "content", str(partial))), tone="quiet"))
+        self.add(Row("event", f"{event.name} reports", text_of(getattr(partial, "content", str(partial))), tone="quiet"))
 
     def _ended(self, event: ToolExecutionEnd) -> None:
         if event.outcome in RAN:
             self._body_runs(event.call_id)
         for row in self._after.pop(event.call_id, ()):
-            self._show(row)
+            self.add(row)
         self._outcomes[event.call_id] = event.outcome
         if event.parent_call_id is not None:  # the model never reads it: the tool does
             title = "the tool reads" if event.outcome == "ran" else f"the tool reads ({event.outcome})"
-            self._show(Row("event", title, text_of(event.result.content), tone="refused" if event.is_error else "ok"))
+            self.add(Row("event", title, text_of(event.result.content), tone="refused" if event.is_error else "ok"))
 
     def _body_runs(self, call_id: str) -> None:
         """The row for a body, once, before anything that came out of it."""
         if call_id not in self._started:
             self._started.add(call_id)
-            self._show(Row("code", self._calls.get(call_id, call_id).partition("(")[0], "the tool runs"))
+            self.add(Row("code", self._calls.get(call_id, call_id).partition("(")[0], "the tool runs"))
 
     def _decision(self, event: DecisionMade) -> None:
         record = event.record
@@ -138,19 +150,28 @@ class Timeline:
         if seam == "after_tool_call" and call_id is not None:
             self._after.setdefault(call_id, []).append(row)
         else:
-            self._show(row)
+            self.add(row)
 
     def _sent(self, event: RequestSent) -> None:
-        self._show(Row("wire", "request", f"{event.model} at {event.endpoint}: {len(msgspec.json.encode(event.body))} bytes", tone="quiet"))
+        size = len(msgspec.json.encode(event.body))
+        self.add(Row("wire", "request", f"{size} bytes for {event.model} at {event.endpoint}", tone="quiet"))
 
     def _received(self, event: ResponseReceived) -> None:
-        self._show(Row("wire", "response", f"status {event.status}", tone="quiet"))
+        self.add(Row("wire", "response", f"status {event.status}", tone="quiet"))
 
     def _custom(self, event: CustomEvent) -> None:
-        self._show(Row("event", event.name, "" if event.data is None else str(event.data)))
+        self.add(Row("event", event.name, "" if event.data is None else str(event.data)))
 
     def _end(self, event: AgentEnd) -> None:
-        self._show(Row("event", "run ends", event.stop_reason, tone="ok" if event.stop_reason == "completed" else "refused"))
+        self.add(Row("event", "run ends", event.stop_reason, tone="ok" if event.stop_reason == "completed" else "refused"))
+
+
+def answered_row(who: str, question: PendingApproval, answer: HumanAnswer) -> Row:
+    """A person spoke about a call."""
+    what = {"Approve": "approved", "Deny": "declined", "Edit": "approved with other arguments"}[type(answer).__name__]
+    reason = getattr(answer, "reason", None)
+    said = f"{what}: {reason}" if reason else what
+    return Row("person", who, f"“{question.prompt}” {said}", tone="refused" if what == "declined" else "changed")
 
 
 def _decision_row(record: DecisionRecord) -> Row:
@@ -162,23 +183,16 @@ def _decision_row(record: DecisionRecord) -> Row:
 
 
 def _small_print(seam: str, done: Irreversible) -> str:
-    """What the hook was still in time for, and what it was too late for."""
+    """What the hook was in time for, and what it was too late for."""
     spec = BY_NAME.get(seam)
-    in_time = f"in time: before {spec.irreversible}; " if spec is not None and spec.irreversible else ""
-    return f"{in_time}already done: {counted(done)}"
+    ahead = f"still ahead: {spec.irreversible}; " if spec is not None and spec.irreversible else ""
+    return f"{ahead}done: {counted(done)}"
 
 
 def counted(done: Irreversible) -> str:
     """What could not be taken back any more, in words."""
-    return ", ".join((
-        _many(done.requests_sent, "request", "sent"),
-        _many(done.characters_released, "character", "shown"),
-        _many(done.tools_run, "tool", "run"),
-    ))  # fmt: skip
-
-
-def _many(number: int, noun: str, what: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'} {what}"
+    counts = ((done.requests_sent, "request"), (done.characters_released, "character"), (done.tools_run, "tool run"))
+    return ", ".join(f"{number} {noun}{'' if number == 1 else 's'}" for number, noun in counts if number) or "nothing"
 
 
 def _arguments(args: Any) -> str:

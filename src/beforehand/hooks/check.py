@@ -10,8 +10,9 @@ import msgspec
 
 from ..decisions import Answer, Ask, Block, Decision, Effect, Hold, Interrupt, Queue, Replace, Steer, Verdict
 from ..frozen import freeze
-from ..messages import MESSAGE_TYPES, THINKING_LEVELS, AssistantMessage, HistoryView, Image, Request, Text, Usage
+from ..messages import MESSAGE_TYPES, THINKING_LEVELS, AssistantMessage, HistoryView, Image, Request, Text, Usage, sealed
 from ..seams import Context, SeamSpec
+from ..validity import invalid_request
 
 
 class Refused(Exception):
@@ -51,9 +52,14 @@ def _undeclared(spec: SeamSpec, returned: Any) -> Refused:
 
 
 def _check_effect(effect: Effect) -> Effect:
-    if type(effect) is Queue and not isinstance(effect.message, (str, *MESSAGE_TYPES)):
+    if type(effect) is not Queue or isinstance(effect.message, str):
+        return effect
+    if not isinstance(effect.message, MESSAGE_TYPES):
         raise Refused(f"returned Queue with a {type(effect.message).__name__}: expected a string or a message")
-    return effect
+    try:
+        return Queue(sealed(effect.message))
+    except ValueError as error:
+        raise Refused(f"returned Queue with a message that {error}") from None
 
 
 def _check_verdict(spec: SeamSpec, verdict: Any) -> Verdict:
@@ -128,9 +134,37 @@ def _messages(name: str) -> Callable[[Any], Any]:
         for i, message in enumerate(value):
             if not isinstance(message, MESSAGE_TYPES):
                 raise Refused(f"returned Replace({name}=...) whose item {i} is {_short(message)}: expected a message such as UserMessage(...)")
-        return tuple(value)
+        return tuple([_sealed(message, name) for message in value])
 
     return check
+
+
+def _sealed(message: Any, name: str) -> Any:
+    try:
+        return sealed(message)
+    except ValueError as error:
+        raise Refused(f"returned Replace({name}=...) with a message that {error}") from None
+
+
+def _message(value: Any) -> Any:
+    if not isinstance(value, MESSAGE_TYPES):
+        raise Refused(f"returned Replace(message={_short(value)}): expected a message such as UserMessage(...)")
+    return _sealed(value, "message")
+
+
+def _request(value: Any) -> Any:
+    if not isinstance(value, Request):
+        raise Refused(f"returned Replace(request={_short(value)}): expected a Request")
+    why = invalid_request(value)
+    if why is not None:
+        raise Refused(f"returned a request that cannot be sent: {why}")
+    return value.sealed()
+
+
+def _context(value: Any) -> Any:
+    if not isinstance(value, Context):
+        raise Refused(f"returned Replace(context={_short(value)}): expected a Context")
+    return msgspec.structs.replace(value, messages=_messages("context")(value.messages), tools=tuple(value.tools))
 
 
 def _content(value: Any) -> Any:
@@ -175,15 +209,15 @@ def _hold(value: Any) -> Any:
 _CHECKS: dict[str, Callable[[Any], Any]] = {
     "messages": _messages("messages"),
     "add_messages": _messages("add_messages"),
-    "context": _expect("context", "a Context", Context),
+    "context": _context,
     "model": lambda value: value,  # the run resolves it, and says what it cannot load
     "thinking_level": _thinking,
     "once": _expect("once", "True or False", bool),
-    "request": _expect("request", "a Request", Request),
+    "request": _request,
     "key": _key,
     "text": _expect("text", "a string", str),
     "hold": _hold,
-    "message": _expect("message", "a message", *MESSAGE_TYPES),
+    "message": _message,
     "args": _args,
     "content": _content,
     "details": freeze,

@@ -90,16 +90,12 @@ def checked_base_url(base_url: str) -> str:
     """`base_url` without a trailing slash. Raises `ConfigError`; never repeats credentials found in it."""
     try:
         url = urlsplit(base_url)
-        host, _ = url.hostname, url.port
+        labels, _ = (url.hostname or "").removesuffix(".").split("."), url.port  # reading the port checks it
     except ValueError:
         raise ConfigError("base_url is not an address: expected something like https://api.openai.com/v1") from None
     if url.username is not None or url.password is not None:
         raise ConfigError("base_url holds a user name or a password: pass the key as api_key= or set OPENAI_API_KEY")
-    if (
-        url.scheme not in ("http", "https")
-        or not host
-        or not all(0 < len(label) < 64 for label in host.removesuffix(".").split("."))
-    ):
+    if url.scheme not in ("http", "https") or not all(0 < len(label) < 64 for label in labels):
         raise ConfigError(f"base_url {base_url!r} needs a scheme and a host, like https://api.openai.com/v1")
     if re.search(r"[?#\s\x00-\x1f\x7f]", base_url):
         raise ConfigError(
@@ -320,11 +316,11 @@ def _proxy_for(url: str) -> str | None:
 
     parts = urlsplit(url)
     proxy = getproxies().get(parts.scheme)
-    if not proxy or proxy_bypass(parts.hostname or ""):
+    if not proxy or proxy_bypass(parts.netloc):
         return None
     scheme, separator, _ = proxy.partition("://")
-    if separator and scheme != "http":
-        raise NetworkError(f"the environment names a {scheme} proxy for {url}, and only http proxies are supported: see no_proxy")
+    if separator and scheme.lower() not in ("http", "https"):
+        raise NetworkError(f"{url}: the environment names a {scheme} proxy, and only http proxies are supported; see no_proxy")
     return proxy if separator else f"http://{proxy}"
 
 

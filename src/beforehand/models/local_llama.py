@@ -30,7 +30,7 @@ MAX_TOKENS = 96
 """Of a reply, where the request says nothing else."""
 LONGEST_SPAN = 4
 """Words a copied text argument may have."""
-_WORDS = re.compile(r"[\w'’-]+")
+_WORDS = re.compile(r"[\w'-]+")
 _LENIENT_SPACE = re.compile(r"^space ::=.*$", re.MULTILINE)
 _to_json = msgspec.json.Encoder().encode
 
@@ -148,15 +148,10 @@ def find_weights() -> Path:
 def _check(request: Request) -> None:
     """Refuse what this model cannot be told, rather than leave it out unsaid."""
     options = request.options
-    unknown = [
-        name
-        for name, given in (
-            ("stop", options.stop), ("provider_params", options.provider_params), ("thinking_level", options.thinking_level != "off"),
-        )
-        if given
-    ]  # fmt: skip
-    if unknown:
-        raise BadRequest(f"the local model has no option {unknown[0]}: leave it out")
+    reasoning = options.thinking_level != "off"
+    for name, given in (("stop", options.stop), ("provider_params", options.provider_params), ("thinking_level", reasoning)):
+        if given:
+            raise BadRequest(f"the local model has no option {name}: leave it out")
     for message in request.messages:
         if not isinstance(message.content, str) and any(isinstance(part, Image) for part in message.content):
             raise BadRequest("the local model cannot see images")
@@ -167,14 +162,17 @@ def prompt_of(request: Request, with_tools: bool) -> str:
     system = request.system or "You are a helpful assistant."
     if with_tools:
         system += "\nTools, called with one JSON object:" + "".join(f"\n- {_signature(tool)}" for tool in request.tools)
-    turns = [("system", system), *[turn for message in request.messages if is_sendable(message) for turn in _turns(message, with_tools)]]
+    turns = [("system", system)]
+    for message in filter(is_sendable, request.messages):
+        turns += _turns(message, with_tools)
     return "".join(f"<|im_start|>{role}\n{text}<|im_end|>\n" for role, text in turns) + "<|im_start|>assistant\n"
 
 
 def _signature(tool: ToolSpec) -> str:
-    fields = tool.parameters.get("properties", {})
-    shown = ", ".join(f"{name}: {' or '.join(map(str, f['enum'])) if 'enum' in f else f.get('type', 'any')}" for name, f in fields.items())
-    return f"{tool.name}({shown}): {tool.description}"
+    shown = []
+    for name, field in tool.parameters.get("properties", {}).items():
+        shown.append(f"{name}: {' or '.join(map(str, field['enum'])) if 'enum' in field else field.get('type', 'any')}")
+    return f"{tool.name}({', '.join(shown)}): {tool.description}"
 
 
 def _turns(message: Message, with_calls: bool) -> Iterator[tuple[str, str]]:
@@ -234,7 +232,8 @@ def _sampler(llama: Any, vocab: Any, shape: dict[str, Any] | None, options: Opti
     sampler = llama.LlamaSampler(llama.LlamaSamplerChainParams())
     if shape is not None:
         # At most one blank between tokens: a small model that may indent does little else.
-        sampler.add_grammar(vocab, _LENIENT_SPACE.sub('space ::= | " "', llama.json_schema_to_grammar(_to_json(shape).decode())), "root")
+        grammar = llama.json_schema_to_grammar(_to_json(shape).decode())
+        sampler.add_grammar(vocab, _LENIENT_SPACE.sub('space ::= | " "', grammar), "root")
     else:
         sampler.add_penalties(64, 1.1, 0.0, 0.0)
     if options.temperature:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from .base import ModelEvent, ToolCallDelta
+from .openai_wire import UNDECODABLE
 
 _decode = msgspec.json.Decoder().decode
 
@@ -130,6 +131,6 @@ class CallAssembler:
 def _is_complete(arguments: list[str]) -> bool:
     try:
         _decode("".join(arguments))
-    except (ValueError, RecursionError):
+    except UNDECODABLE:
         return False
     return True

@@ -13,6 +13,7 @@ import msgspec
 
 from ..messages import Usage
 from .openai_calls import WireCall, WireFunction
+from .openai_wire import UNDECODABLE
 
 
 class PromptDetails(msgspec.Struct, gc=False):
@@ -68,7 +69,7 @@ class Chunk(msgspec.Struct, gc=False):
 
 
 NOT_JSON: Any = object()
-decode_chunk = msgspec.json.Decoder(Chunk).decode  # raises ValueError and RecursionError
+decode_chunk = msgspec.json.Decoder(Chunk).decode  # raises UNDECODABLE
 _decode_any = msgspec.json.Decoder().decode
 
 
@@ -76,11 +77,11 @@ def loads(data: bytes) -> Any:
     """Decoded JSON, `NOT_JSON` if it is none. Takes what strict decoders refuse: lone surrogates, a byte order mark, NaN."""
     try:
         return _decode_any(data)
-    except (ValueError, RecursionError):
+    except UNDECODABLE:
         pass
     try:
         return json.loads(data.decode("utf-8-sig"))
-    except (ValueError, RecursionError):
+    except UNDECODABLE:
         return NOT_JSON
 
 

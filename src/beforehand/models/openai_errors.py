@@ -22,17 +22,19 @@ from ..errors import (
     ServerError,
 )
 from .http import Failure, Secrets, shown
+from .openai_wire import UNDECODABLE
 
 _decode = msgspec.json.Decoder().decode
 
 _CONTEXT = {"context_length_exceeded", "exceed_context_size_error", "context_window_exceeded", "model_max_length_exceeded"}
-_CONTEXT_WORDS = ("context length", "context window", "context size", "maximum context", "too many tokens", "prompt is too long")
+_CONTEXT_WORDS = ("context length", "context window", "context size", "too many tokens", "token count", "prompt is too long")
 _AUTHENTICATION = {"invalid_api_key", "authentication_error", "permission_error", "permission_denied", "invalid_authentication"}
 _RATE = {"rate_limit_exceeded", "rate_limit_error", "too_many_requests", "insufficient_quota", "billing_hard_limit_reached"}
 _SERVER = {"server_error", "internal_error", "internal_server_error", "api_error", "overloaded_error", "service_unavailable"}
 _LASTING = {"insufficient_quota", "billing_hard_limit_reached"}  # waiting does not help
 _REQUEST = {"invalid_request_error", "invalid_request", "bad_request_error", "not_found_error", "model_not_found"}
-_GENERIC = {"invalid_request_error", "bad_request_error", "badrequesterror", "error", "bad_request"}  # name no reason
+# They name no reason:
+_GENERIC = {"invalid_request_error", "bad_request_error", "badrequesterror", "error", "bad_request", "invalid_argument"}
 
 
 class Place(NamedTuple):
@@ -67,7 +69,7 @@ def from_status(place: Place, status: int, headers: Mapping[str, str], body: byt
 def from_payload(place: Place, payload: Any, status: int = 200) -> Failure:
     """The failure that an error object inside a successful answer means; `status` is that of the answer."""
     said = _said(payload)
-    meant = said.status if said.status is not None and said.status >= 400 else _status_of(said)
+    meant = _status_of(said) if said.status is None else said.status
     error = _build(place, meant, said, "reported an error in its reply")
     error.status = status
     return Failure(error, isinstance(error, RateLimited | ServerError) and not said.codes & _LASTING)
@@ -107,7 +109,7 @@ def _redirected(place: Place, status: int, location: str) -> BadRequest:
 def _read(body: bytes) -> _Said:
     try:
         payload = _decode(body)
-    except (ValueError, RecursionError):
+    except UNDECODABLE:
         return _Said(body[:4096].decode("utf-8", "replace"), frozenset(), None)
     said = _said(payload)
     return said if said.message else said._replace(message=body[:4096].decode("utf-8", "replace"))
@@ -123,8 +125,8 @@ def _said(payload: Any) -> _Said:
     message = source.get("message") or source.get("detail") or source.get("msg") or ""
     codes, status = set(), None
     for value in (source.get("code"), source.get("type"), source.get("status")):
-        if isinstance(value, int) or (isinstance(value, str) and value.isdecimal() and len(value) == 3):
-            status = status or int(value)
+        if isinstance(value, int) or (isinstance(value, str) and value.isdecimal() and len(value) < 9):
+            status = int(value) if status is None and 400 <= int(value) < 600 else status
         elif isinstance(value, str):
             codes.add(value.lower())
     return _Said(message if isinstance(message, str) else _text(message), frozenset(codes), status)

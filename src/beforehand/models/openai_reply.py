@@ -16,7 +16,7 @@ from .http import Failure, cut
 from .openai_calls import CallAssembler
 from .openai_chunks import NOT_JSON, Chunk, Delta, WireUsage, decode_chunk, lenient_chunk, loads, why_not_json
 from .openai_errors import Place, from_payload, from_status, is_error, not_a_reply
-from .openai_wire import mend_surrogates
+from .openai_wire import UNDECODABLE, mend_surrogates
 from .sse import EventDecoder, EventTooLong
 
 Watch = Callable[[Any], None]
@@ -61,7 +61,7 @@ class ReplyReader:
         """Append the events of one chunk to `events`. `None` if it is not JSON."""
         try:
             chunk = decode_chunk(data)
-        except (ValueError, RecursionError):
+        except UNDECODABLE:
             lenient = lenient_chunk(data)
             if lenient is None:
                 return None

@@ -35,6 +35,9 @@ from ..messages import (
 _encode = msgspec.json.Encoder().encode
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
+UNDECODABLE = (msgspec.MsgspecError, ValueError, RecursionError)
+"""What decoding foreign JSON may raise. (Newer versions of msgspec derive their errors from ValueError.)"""
+
 PROTECTED = {
     "messages": "hooks replace messages through the request",
     "tools": "hooks replace tools through the request",
@@ -127,7 +130,7 @@ def _call(call: ToolCall) -> bytes:
     try:
         _decode_object(call.arguments)
         arguments = call.arguments
-    except (ValueError, RecursionError):
+    except UNDECODABLE:
         arguments = "{}"
     function = b'{"name":' + encode_text(call.name) + b',"arguments":' + encode_text(arguments) + b"}"
     return b'{"id":' + encode_text(call.id) + b',"type":"function","function":' + function + b"}"
@@ -180,7 +183,7 @@ class BodyWriter:
                 for t in tools
             ]
             listed = b',"tools":' + _encode(specs) if specs else b""
-        except (TypeError, ValueError, RecursionError) as error:
+        except (TypeError, *UNDECODABLE) as error:
             raise BadRequest(f"tools or provider_params hold something that is not JSON: {error}") from None
         return b"]" + listed + encoded + self._tail
 

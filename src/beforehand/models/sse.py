@@ -41,9 +41,14 @@ class EventDecoder:
     def feed(self, chunk: bytes) -> list[Event]:
         """The events that `chunk` completes. Raises `EventTooLong`."""
         # Most packets of a model's stream are exactly one event: less than half the cost of the general way.
-        if self._between and chunk.startswith(b"data: ") and chunk.find(b"\n") == len(chunk) - 2 and chunk.endswith(b"\n\n"):
-            if b"\r" not in chunk:
-                return [("", chunk[6:-2])]
+        if (
+            self._between
+            and chunk[:6] == b"data: "
+            and chunk[-1:] == b"\n"
+            and chunk.find(b"\n") == len(chunk) - 2
+            and b"\r" not in chunk
+        ):
+            return [("", chunk[6:-2])]
         if self._after_cr and chunk:
             self._after_cr = False
             if chunk.startswith(b"\n"):  # the second half of a CRLF whose first half already ended the line

@@ -43,18 +43,22 @@ def back(data: bytes, end: int, characters: int) -> bytes:
 
 @cache
 def _re2() -> Any:
-    import re2  # type: ignore[import-untyped]  # publishes no types
+    import re2
 
     return re2
 
 
-def _compile(pattern: str, memory: int = MEMORY) -> Any:
-    re2 = _re2()
-    options = re2.Options()
-    options.log_errors = False
+def _options(memory: int) -> Any:
+    options = _re2().Options()
+    options.log_errors = False  # it would write to our stderr
     options.max_mem = memory
+    return options
+
+
+def _compile(pattern: str, memory: int) -> Any:
+    re2 = _re2()
     try:
-        return re2.compile(encode(pattern), options)._regexp
+        return re2.compile(encode(pattern), _options(memory))._regexp
     except re2.error as failed:
         said = failed.args[0] if failed.args else ""
         raise Refused(said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)) from None
@@ -62,10 +66,10 @@ def _compile(pattern: str, memory: int = MEMORY) -> Any:
 
 def search(pattern: str) -> Search:
     """Finds a pattern anywhere. One without capturing groups, or it is several times slower."""
-    find, anywhere = _compile(pattern).Match, _re2()._re2.RE2.Anchor.UNANCHORED
+    find, anywhere = _compile(pattern, MEMORY).Match, _re2()._re2.RE2.Anchor.UNANCHORED
 
     def run(data: bytes, low: int, high: int) -> tuple[int, int]:
-        return find(anywhere, data, low, high)[0]  # type: ignore[no-any-return]  # untyped
+        return find(anywhere, data, low, high)[0]  # type: ignore[no-any-return]  # re2 has no types
 
     return run
 
@@ -81,28 +85,30 @@ class Captures:
 
     def spans(self, data: bytes, start: int, high: int) -> Spans:
         """The match at `start` and its groups, (-1, -1) for those that took no part."""
-        return self._find(self._here, data, start, high)  # type: ignore[no-any-return]  # untyped
+        return self._find(self._here, data, start, high)  # type: ignore[no-any-return]  # re2 has no types
 
 
 def which(patterns: list[str]) -> Callable[[bytes], list[int] | None]:
     """Which of the patterns match at the very start of a text: `None` for none, or when RE2 ran out of memory."""
     re2 = _re2()
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = MEMORY
-    found = re2.Set.MatchSet(options)
+    found = re2.Set.MatchSet(_options(MEMORY))
     for pattern in patterns:
         found.Add(encode(pattern))
-    found.Compile()
-    return found.Match  # type: ignore[no-any-return]  # untyped
+    try:
+        found.Compile()
+    except re2.error:  # too many for one automaton
+        return lambda _: None
+    return found.Match  # type: ignore[no-any-return]  # re2 has no types
 
 
-_COMMON = dict(zip(" etaoinshrdlucmfwgypbvkxjqz.,\n", (170, 100, 75, 65, 62, 57, 57, 53, 50, 49, 35, 33, 23, 23, 20, 18, 18, 16, 16, 15, 12, 8, 6, 2, 1, 1, 1, 8, 8, 10), strict=True))  # fmt: skip
-_PROSE = {letter: _COMMON.get(letter, 3) for letter in string.printable[:98] + "é中"}
+_LETTERS = " etaoinshrdlucmfwgypbvkxjqz.,\n"
+_SHARES = (170, 100, 75, 65, 62, 57, 57, 53, 50, 49, 35, 33, 23, 23, 20, 18, 18, 16, 16, 15, 12, 8, 6, 2, 1, 1, 1, 8, 8, 10)
+_OTHERS = string.digits + string.ascii_uppercase + string.punctuation + "\t\ré中"
+_PROSE = {encode(x): n for x, n in (*zip(_OTHERS, [3] * len(_OTHERS), strict=True), *zip(_LETTERS, _SHARES, strict=True))}
 
 
 def share_of_prose(atom: str) -> float:
-    """How much of ordinary text (letters at their usual frequency) a pattern of one character matches: above 0, up to 1."""
+    """How much of ordinary text (letters at their usual frequency) a pattern of one character fits: above 0, up to 1."""
     find = search(atom)
-    hit = sum([share for letter, share in _PROSE.items() if find(encode(letter), 0, len(encode(letter))) != (-1, -1)])
+    hit = sum([share for letter, share in _PROSE.items() if find(letter, 0, len(letter))[0] == 0])
     return max(hit, 0.5) / sum(_PROSE.values())

@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
-from beforehand.frozen import Frozen
+from ..frozen import Frozen
 
 from .engine import share_of_prose
 from .regex import EMPTY, Alt, Atom, Group, Look, Node, Repeat, Seq, reshape
@@ -29,6 +29,9 @@ RARE = 18.0
 
 SURE = 40.0
 """The same for an alarm that is not kept back, so that its length costs the reader nothing."""
+
+SHARP, MORE = 3.0, 40.0
+"""A letter (at least so rare) is added beyond that, up to so many bits: a row of letters costs little memory."""
 
 PLAIN = 1.0
 """Half of all characters fit: what is less rare than this does not make an alarm any rarer."""
@@ -84,10 +87,10 @@ class Parts(Frozen, frozen=True):
 
 def parts(node: Node, groups: frozenset[int]) -> Parts:
     """`node` cut at the first of `groups`. Where a match can do without them, all of it is kept back."""
-    if _avoidable(node, groups):
+    lead = 0 if _avoidable(node, groups) else _lead(node, groups)
+    if lead == 0:
         return Parts(True, frontier(node), node, 0)
-    lead = _lead(node, groups)
-    return Parts(lead == 0, _began(node, groups), _rest(node, groups), lead)
+    return Parts(False, _began(node, groups), _rest(node, groups), lead)
 
 
 def _holds(node: Node, groups: frozenset[int]) -> bool:
@@ -229,7 +232,7 @@ def alarm(node: Node, groups: frozenset[int]) -> Alarm:
     best = Alarm(first, rarity, cut.lead, True)
     if not cut.whole:
         for run, lead in _runs(tuple(_before(node, groups))):
-            if (rare := _rarity(run)) > best.rarity or best.early and rare >= RARE:
+            if (rare := _rarity(run)) > best.rarity or (best.early and rare >= RARE):
                 best = Alarm(run, rare, lead, False)
     return best
 
@@ -278,7 +281,8 @@ def _head(node: Node, enough: float) -> tuple[Node, float, bool]:
             taken: list[Node] = []
             rarity, all_of_it = 0.0, True
             for x in items:
-                if rarity >= enough or not all_of_it:
+                letter = isinstance(x, Atom) and _rarity(x) >= SHARP and rarity < enough + MORE
+                if not all_of_it or (rarity >= enough and not letter):
                     return Seq(tuple(taken)), rarity, False
                 first, more, all_of_it = _head(x, enough - rarity)
                 taken.append(first)

@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable
 from typing import NoReturn
 
-from beforehand.errors import ConfigError
-from beforehand.frozen import Frozen
+from ..errors import ConfigError
+from ..frozen import Frozen
 
 
 class PatternError(ConfigError):
@@ -121,6 +121,9 @@ def parse(pattern: str) -> Node:
     return node
 
 
+DEEPEST = 100
+"""Trees are walked by recursion. RE2 itself gives up at 1000."""
+
 _ROUND = "RE2 has none: match the text around it too, and name the part to replace with a group"
 _ATOMIC = "RE2 never goes back, so the plain form costs nothing: write {}"
 _GROUPS = (
@@ -155,7 +158,12 @@ _LOOKS = {"A": Look(r"\A", False), "z": Look(r"\z", True), "b": Look(r"\b", True
 _COUNT = re.compile(r"\{(\d+)(?:(,)(\d*))?\}")
 _FLAGS = re.compile(r"\?([imsU]*)(?:-([imsU]+))?([:)])")
 _NAME = re.compile(r"\?P?<(\w+)>")
-_ESCAPE = re.compile(r"\\(?:[pP](?:\{\^?\w+\}|\w)|x(?:\{[0-9A-Fa-f]+\}|[0-9A-Fa-f]{2})|0[0-7]{0,2}|[1-7][0-7]{1,2}|[^\w]|_|[dDsSwWafnrtv])", re.ASCII)
+_ESCAPE = re.compile(
+    r"\\(?:[pP](?:\{\^?\w+\}|\w)"  # a class of Unicode
+    r"|x(?:\{[0-9A-Fa-f]+\}|[0-9A-Fa-f]{2})|0[0-7]{0,2}|[1-7][0-7]{1,2}"  # a character by its number
+    r"|[^\w]|_|[dDsSwWafnrtv])",
+    re.ASCII,
+)
 _CLASS = re.compile(r"\[\^?\]?(?:\[:\^?\w+:\]|\\[pP]\{\^?\w+\}|\\x\{[0-9A-Fa-f]+\}|\\.|[^\]\\])*\]", re.DOTALL)
 
 
@@ -163,7 +171,7 @@ class _Reader:
     """One pass over a pattern. `flags` are the letters in force: `i`, `m`, `s` and `U`."""
 
     def __init__(self, pattern: str) -> None:
-        self.text, self.at, self.groups = pattern, 0, 0
+        self.text, self.at, self.groups, self.depth = pattern, 0, 0, 0
 
     def refuse(self, construct: str, nearest: str = "", *, at: int | None = None) -> NoReturn:
         raise PatternError(self.text, self.at if at is None else at, construct, nearest)
@@ -243,9 +251,13 @@ class _Reader:
             self.at = named.end()
         else:
             self.refuse_group(start)
+        self.depth += 1
+        if self.depth > DEEPEST:
+            self.refuse(f"groups inside groups, more than {DEEPEST} deep", at=start)
         item = self.alternation(flags)
         if self.at >= len(self.text):
             self.refuse("a parenthesis that is never closed", r"a literal one is written \(", at=start)
+        self.depth -= 1
         self.at += 1
         return item if number is None else Group(item, number, name)
 
@@ -290,7 +302,8 @@ class _Reader:
             self.refuse(*_ESCAPES[letter])
         if letter.isdigit():
             self.refuse("a back-reference", "RE2 has none: repeat what the group holds")
-        self.refuse(rf"\{letter}, which RE2 does not know" if letter else r"a \ with nothing after it", r"a literal \ is written \\")
+        unknown = rf"\{letter}, which RE2 does not know" if letter else r"a \ with nothing after it"
+        return self.refuse(unknown, r"a literal \ is written \\")
 
 
 def _changed(flags: str, change: re.Match[str]) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from msgspec import structs
 
-from beforehand.errors import UsageError
+from ..errors import UsageError
 
 from . import engine
 from .prefix import END

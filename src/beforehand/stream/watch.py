@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cached_property
 
-from beforehand.frozen import Frozen
+from ..frozen import EMPTY_DICT, Frozen, FrozenDict
 
 from . import engine
 from .prefix import Alarm, Parts, alarm, frontier, knotted, parts, width, without_looks
@@ -44,7 +44,7 @@ class Match(Frozen, frozen=True):
     span: tuple[int, int]
     text: str
     groups: tuple[str | None, ...] = ()
-    named: tuple[tuple[str, str | None], ...] = ()
+    named: FrozenDict = EMPTY_DICT
     forced: bool = False
 
 
@@ -74,8 +74,11 @@ class Ruler:
 
 
 class Watch:
-    """A rule made ready. Positions here are bytes of UTF-8. The rarer patterns are compiled when first needed:
-    they have the shape of the rule's own, which was compiled in a fraction of their memory, so they cannot fail."""
+    """A rule made ready. Positions here are bytes of UTF-8.
+
+    `ahead` is the rule on a text followed by `END`: a match that ends behind it waits for more. It is
+    compiled at once, because in a stream all rules may need theirs at the same moment.
+    """
 
     def __init__(self, rule: Rule, index: int) -> None:
         self.rule, self.index = rule, index
@@ -86,22 +89,25 @@ class Watch:
         self.parts: Parts = parts(self._node, frozenset() if 0 in self._groups else kept)
         self.alarm: Alarm = alarm(self._node, frozenset() if 0 in self._groups else kept)
         self._knotted = knotted(self._node)
+        self.ahead = self._ahead()
         self._keywords = tuple([word.lower() for word in rule.keywords])
 
     def _number(self, group: int | str) -> int:
         number = self._captures.names.get(group) if isinstance(group, str) else group
         if number is None or not 0 <= number <= self._captures.count:
-            raise PatternError(self.rule.pattern, None, f"there is no group {group!r} to replace", f"it has {self._captures.count} groups")
+            has = f"it has {self._captures.count} groups"
+            raise PatternError(self.rule.pattern, None, f"there is no group {group!r} to replace", has)
         return number
+
+    # The others are compiled when first needed. They have the shape of the rule's own pattern, which
+    # was compiled in a fraction of their memory, so that cannot fail.
 
     @cached_property
     def plain(self) -> engine.Search:
         """The rule on a text that is complete."""
         return engine.search(show(self._node, capture=self._knotted))
 
-    @cached_property
-    def ahead(self) -> engine.Search:
-        """The rule on a text followed by `END`: a match that ends there waits for more."""
+    def _ahead(self) -> engine.Search:
         pattern = show(frontier(self._node), capture=False)
         find = engine.search(pattern)
         if not self._knotted:
@@ -118,10 +124,12 @@ class Watch:
 
     @cached_property
     def began(self) -> engine.Search:
+        """Whether the part to keep back can have begun: `Parts.began`."""
         return engine.search(show(self.parts.began, capture=False))
 
     @cached_property
     def rest(self) -> engine.Search:
+        """Where it can begin: `Parts.rest`, with more text to come."""
         return engine.search(show(frontier(self.parts.rest), capture=False))
 
     def counts(self, data: bytes, start: int, end: int, reach: int) -> bool:
@@ -155,7 +163,7 @@ class Watch:
         texts = tuple([engine.decode(data[low:high]) if low >= 0 else None for low, high in spans])
         part = next((spans[g] for g in self._groups if spans[g][1] > spans[g][0]), spans[0])
         (first, last), part = [(ruler.at(data, low), ruler.at(data, high)) for low, high in (spans[0], part)]
-        named = tuple([(name, texts[number]) for name, number in self._captures.names.items()])
+        named = FrozenDict((name, texts[number]) for name, number in self._captures.names.items())
         return Match(self.rule, self.index, first, last, part, texts[0] or "", texts[1:], named)
 
     def forced(self, data: bytes, start: int, kept: int, ruler: Ruler) -> Match:
@@ -215,6 +223,7 @@ def _captures(pattern: str, node: Node) -> engine.Captures:
     if "too large" in said:
         raise PatternError(pattern, None, "it is too large for RE2", "shorten its counted repeats") from None
     if "repetition size" in said:
-        raise PatternError(pattern, None, "its nested repeats multiply to more than 1000", "shorten or open one of them ({n,})") from None
+        nested = "its nested repeats multiply to more than 1000"
+        raise PatternError(pattern, None, nested, "shorten or open one of them ({n,})") from None
     where = pattern.find(said.partition(": ")[2]) if ": " in said else -1
     raise PatternError(pattern, where if where >= 0 else None, f"RE2 says: {said}") from None

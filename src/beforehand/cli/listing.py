@@ -1,0 +1,64 @@
+"""`beforehand hooks`: what is registered, in the order it is asked, and what a failure of it means."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..assembly import load_hooks, load_tools, tools_in_file
+from ..hooks.hook import Hook
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+COLUMNS = ("seam", "hook", "order", "for", "if it fails", "defined at")
+POLICIES = {
+    "closed": "closed: lets nothing pass",
+    "open": "OPEN: lets it pass, recorded",
+    "abort": "ABORT: ends the run",
+}
+
+
+def list_hooks(hook_files: tuple[Path, ...], tool_files: tuple[Path, ...], console: Console | None) -> None:
+    """Print the hooks of these files as one agent would ask them, and the tools among which hooks are not inherited."""
+    hooks = in_order(load_hooks(hook_files))
+    tools = load_tools(tool for path in tool_files for tool in tools_in_file(path))
+    rows = [describe(hook) for hook in hooks]
+    exposed = [f"{t.name} ({t.where})" for t in tools if getattr(t.unguarded, "inherits", True) is False]
+    if console is None:
+        for row in rows:
+            print("  ".join(row))
+    elif rows:
+        _print_table(console, hooks, rows)
+    if not rows:
+        print("No hooks: name the files that hold them, as in `beforehand hooks --hooks FILE.py`.")
+    for name in exposed:
+        print(f"NOT INHERITED: sub-agent {name} was made with inherit=False; the hooks above do not govern what happens inside.")
+
+
+def in_order(hooks: list[Hook]) -> list[Hook]:
+    """As they are asked: by seam, `final` ones last, then by `order`, then as registered. A hook given twice is asked once."""
+    return sorted(dict.fromkeys(hooks), key=lambda h: (h.spec.number, h.final, h.order))
+
+
+def describe(hook: Hook) -> tuple[str, ...]:
+    """One row, a text for each of `COLUMNS`."""
+    scope = [f"tools {', '.join(hook.tools)}"] if hook.tools else []
+    scope += [f"loops {', '.join(hook.loops)}"] if hook.loops is not None else []
+    order = f"{hook.order}{', final' if hook.final else ''}{', holds text' if hook.hold else ''}"
+    late = "" if hook.timeout is None else f"; timeout {hook.timeout:g} s"
+    policy = POLICIES[hook.on_error] + late
+    return f"{hook.spec.number} {hook.seam}", hook.name, order, "; ".join(scope) or "all", policy, hook.where
+
+
+def _print_table(console: Console, hooks: list[Hook], rows: list[tuple[str, ...]]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title="Hooks, in the order they are asked", title_justify="left")
+    for column in COLUMNS:
+        table.add_column(column, overflow="fold")
+    for hook, row in zip(hooks, rows, strict=True):
+        style = "" if hook.on_error == "closed" else "bold red"
+        table.add_row(*[Text(cell, style if i == COLUMNS.index("if it fails") else "") for i, cell in enumerate(row)])
+    console.print(table)

@@ -1,0 +1,162 @@
+"""`beforehand run`: one prompt on a real endpoint. Text to stdout as it comes, what happened and who decided to stderr."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ..agent import Agent
+from ..assembly import tools_in_file
+from ..conversation import Conversation
+from ..errors import RunError
+from ..events import Event, MessageEnd, MessageRetracted, MessageUpdate
+from ..limits import Limits
+from ..results import RunResult
+from .asking import Asker
+from .printer import Printer
+from .terminal import INTERRUPTED, STOPPED, complain, console_for
+from .timeline import Timeline
+
+WIRE = ("request_sent", "response_received")
+
+
+class Job(NamedTuple):
+    """What the command line asked for."""
+
+    prompt: str
+    model: str
+    base_url: str | None = None
+    hooks: tuple[Path, ...] = ()
+    tools: tuple[Path, ...] = ()
+    instructions: str = ""
+    max_turns: int | None = None
+    as_json: bool = False
+    wire: bool = False
+    plain: bool = False
+
+
+async def run_job(job: Job) -> int:
+    """Do it. Returns the exit code of a run that did not fail; raises what made it fail."""
+    out = JsonLines() if job.as_json else Screen(job.plain)
+    stopping = asyncio.Event()
+    asker = Asker(out.timeline, stopping)
+    agent = Agent(
+        model=job.model, base_url=job.base_url, instructions=job.instructions, hooks=job.hooks, on_ask=asker,
+        tools=[tool for path in job.tools for tool in tools_in_file(path)],
+        limits=Limits() if job.max_turns is None else Limits(max_turns=job.max_turns),
+    )  # fmt: skip
+    async with agent:
+        talk = agent.conversation()
+        wire = () if not job.wire else (*WIRE, "provider_event") if job.as_json else WIRE
+        with _ctrl_c(talk, stopping):
+            try:
+                async for event in talk.stream(job.prompt, events=wire):
+                    out.event(event)
+            except RunError:
+                out.close()
+                raise
+        out.close()
+        return STOPPED if talk.result is None else close_report(talk.result)
+
+
+def close_report(result: RunResult) -> int:
+    """Say on stderr why the run stopped, where it did not simply end. Returns the exit code."""
+    if result.stop_reason in ("completed", "ended", "length"):
+        if result.stop_reason == "length":
+            complain("note: the last reply was cut by the model's length limit")
+        return 0
+    if result.stop_reason == "aborted":
+        complain("interrupted: nothing more was sent")
+        return INTERRUPTED
+    complain(f"stopped ({result.stop_reason}){f': {result.reason}' if result.reason else ''}")
+    for pending in result.pending:
+        args = msgspec.json.encode(pending.args).decode()
+        complain(f"waiting for a person: {pending.name} {args}, asked by {pending.hook}: {pending.prompt} [{pending.call_id}]")
+    return STOPPED
+
+
+@contextmanager
+def _ctrl_c(talk: Conversation, stopping: asyncio.Event) -> Iterator[None]:
+    """Ctrl-C aborts the run, which leaves everything in order; a second one does not wait for that."""
+    loop = asyncio.get_running_loop()
+    task = asyncio.current_task()
+
+    def stop() -> None:
+        if stopping.is_set() and task is not None:
+            task.cancel()
+        stopping.set()
+        talk.abort("Ctrl-C")
+
+    try:
+        loop.add_signal_handler(signal.SIGINT, stop)
+    except NotImplementedError:  # on Windows Ctrl-C cancels the task, and the conversation copes with that too
+        yield
+        return
+    try:
+        yield
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+
+
+class Screen:
+    """For people and pipes: the model's text on stdout and nothing else there, the timeline on stderr."""
+
+    def __init__(self, plain: bool) -> None:
+        self._printer = Printer(console_for(sys.stderr, plain), sys.stderr)
+        self.timeline = Timeline(streamed=True)
+        self._mid_line = False
+
+    def event(self, event: Event) -> None:
+        if isinstance(event, MessageUpdate) and event.kind == "text" and event.parent_call_id is None:
+            sys.stdout.write(event.delta)
+            sys.stdout.flush()
+            self._mid_line = not event.delta.endswith("\n")
+        elif isinstance(event, MessageRetracted | MessageEnd):
+            self._end_line()
+        self.timeline(event)
+        for row in self.timeline.take():
+            self._end_line()
+            self._printer.show(row)
+
+    def close(self) -> None:
+        self._end_line()
+
+    def _end_line(self) -> None:
+        if self._mid_line:
+            self._mid_line = False
+            sys.stdout.write("\n")
+            sys.stdout.flush()
+
+
+class JsonLines:
+    """For programs: each event as one line of JSON on stdout."""
+
+    def __init__(self) -> None:
+        self.timeline = Timeline()  # takes what people are told, and shows it to nobody
+
+    def event(self, event: Event) -> None:
+        sys.stdout.write(as_json(event) + "\n")
+        sys.stdout.flush()
+
+    def close(self) -> None:
+        pass
+
+
+def as_json(event: Event) -> str:
+    """An event as one line of JSON, its `type` first."""
+    fields = {"type": event.type, **{name: getattr(event, name) for name in event.__struct_fields__}}
+    return msgspec.json.encode(fields, enc_hook=_shown).decode()
+
+
+def _shown(value: Any) -> Any:
+    """What an application put into an event and JSON does not know."""
+    return list(value) if isinstance(value, set | frozenset) else repr(value)

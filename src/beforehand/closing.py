@@ -1,0 +1,101 @@
+"""How a turn closes (14, `turn_end`, 15), and how runs end badly."""
+
+from __future__ import annotations
+
+import msgspec
+
+from .decisions import Continue, End
+from .errors import Aborted, HookFailed
+from .events import MessageEnd, MessageStart, StopReason, TurnEnd
+from .hooks.dispatch import dispatch
+from .messages import AssistantMessage, ToolMessage
+from .seams import BY_NAME, FinishedTurn
+from .state import RunState
+
+FINISH, AFTER = BY_NAME["finish_turn"], BY_NAME["after_turn"]
+
+
+class Turn(msgspec.Struct):
+    """What one turn has come to so far."""
+
+    message: AssistantMessage | None = None
+    results: tuple[ToolMessage, ...] = ()
+    tools_go_on: bool = False
+    resend: bool = False
+    go_on: bool = False
+    stop: StopReason | None = None
+    closed: bool = False
+
+
+async def close_turn(run: RunState, turn: Turn) -> None:
+    """Seam 14, `turn_end`, seam 15."""
+    failed = turn.stop in ("error", "aborted", "blocked", "interrupted")
+    if asked := run.hooks.finish_turn:
+        ruling = await dispatch(run, FINISH, asked, _finished(run, turn))
+        if isinstance(ruling.verdict, End) and not failed:
+            turn.stop, run.reason = "ended", ruling.verdict.reason
+        elif isinstance(ruling.verdict, Continue) and not failed:
+            turn.go_on = True
+    if run.resend and not failed and turn.stop is None:
+        _count_resend(run, turn)
+    run.resend = False
+    if run.signal.aborted and turn.stop is None:
+        turn.stop = "aborted"
+    turn.closed = True
+    if run.hooks.after_turn or run.events.takers["turn_end"]:
+        await _turn_end(run, turn)
+
+
+def _count_resend(run: RunState, turn: Turn) -> None:
+    run.resends += 1
+    if run.limits.max_resends is not None and run.resends > run.limits.max_resends:
+        turn.stop, run.reason = "resend_limit", f"{run.limits.max_resends} resends were made"
+    else:
+        turn.resend = True
+
+
+async def _turn_end(run: RunState, turn: Turn) -> None:
+    if run.events.takers["turn_end"]:
+        await run.emit(TurnEnd(message=turn.message, tool_results=turn.results, **run.event_fields()))
+    if asked := run.hooks.after_turn:
+        await dispatch(run, AFTER, asked, _finished(run, turn))
+
+
+def _finished(run: RunState, turn: Turn) -> FinishedTurn:
+    new = run.history.view()[run.first_message :]
+    return FinishedTurn(run.info, run.turn, turn.message, turn.results, run.context_value(), new)
+
+
+# --- how runs end badly --------------------------------------------------------------------------
+
+
+async def store_failure(run: RunState, why: str) -> AssistantMessage:
+    """Put a failure or a blocked request on record. It has no content, so it is never sent."""
+    run.messages_made += 1
+    message = AssistantMessage(
+        (), "error", model=run.model.name, provider=run.model.provider, id=f"{run.run_id[:12]}-{run.messages_made}",
+        thinking_level=run.thinking_level, error=why, origin="hook",
+    )  # fmt: skip
+    if run.events.takers["message_start"]:
+        await run.emit(MessageStart(message=message, origin="hook", **run.event_fields()))
+    run.store(message)
+    if run.events.takers["message_end"]:
+        await run.emit(MessageEnd(message=message, origin="hook", **run.event_fields()))
+    return message
+
+
+async def end_failed_turn(run: RunState, turn: Turn, ask: bool) -> None:
+    """The rest of a turn that was cut short: 14 (after an abort), `turn_end`, 15. Hooks that fail here change nothing more."""
+    for step in (_ask_finish if ask else None, _turn_end):
+        if step is None:
+            continue
+        try:
+            await step(run, turn)
+        except (HookFailed, Aborted) as error:
+            if isinstance(error, HookFailed) and run.error is None:
+                run.stop_reason, run.error = "error", error
+
+
+async def _ask_finish(run: RunState, turn: Turn) -> None:
+    if asked := run.hooks.finish_turn:
+        await dispatch(run, FINISH, asked, _finished(run, turn))
