@@ -31,6 +31,9 @@ class Agent:
     """
 
     __slots__ = ("_listeners", "_settings", "plan")
+    plan: Plan
+    _listeners: Emitter
+    _settings: dict[str, Any]
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from .calls import Batch, Call
-from .decisions import HumanAnswer
+from .decisions import HumanAnswer, Interrupt
 from .errors import Aborted, HookFailed
 from .events import MessageEnd, MessageStart
 from .gating import apply_answer
@@ -77,27 +77,30 @@ async def resume_calls(run: RunState, waiting: Suspension, answers: Mapping[str,
     """Go on with a batch that waited, now that a person has answered. A call without an answer is refused."""
     to_run = []
     for call in waiting.calls:
-        if call.outcome != "pending":
-            continue
-        if call.suspended is not None:
-            call.outcome = None
-            _continue_inside(call, {p.call_id: answers.get(p.call_id) for p in call.suspended.pending})
-        else:
-            try:
-                await apply_answer(run, call, waiting.batch, answers.get(call.id))
-            except Aborted:
-                call.settle("aborted", "Operation aborted")
-        if call.outcome is None:
-            run.calls[call.id] = call
-            to_run.append(call)
-        elif call.outcome != "pending":
-            await settle(run, call)
+        if call.outcome == "pending":
+            await _answered(run, waiting.batch, call, answers)
+            if call.outcome is None:
+                run.calls[call.id] = call
+                to_run.append(call)
     if _in_sequence(run, to_run):
         for call in to_run:
             await _run_bodies(run, [call])
     else:
         await _run_bodies(run, to_run)
     return await _store_all(run, waiting)
+
+
+async def _answered(run: RunState, batch: Batch, call: Call, answers: Mapping[str, HumanAnswer]) -> None:
+    if call.suspended is not None:
+        call.outcome = None
+        _continue_inside(call, {p.call_id: answers.get(p.call_id) for p in call.suspended.pending})
+        return
+    try:
+        await apply_answer(run, call, batch, answers.get(call.id))
+    except Aborted:
+        call.settle("aborted", "Operation aborted")
+    if call.outcome is not None and call.outcome != "pending":
+        await settle(run, call)
 
 
 def _continue_inside(call: Call, answers: dict[str, Any]) -> None:
@@ -263,9 +266,9 @@ async def _judge(run: RunState, call: Call, message: ToolMessage, hooks: tuple[H
         return ToolMessage(call.id, call.name, f"The result is withheld: {error}", is_error=True)
     except Aborted:
         return ToolMessage(call.id, call.name, "The result is withheld: the run was aborted before it could be checked.", is_error=True)
-    if ruling.verdict is not None:
+    if isinstance(ruling.verdict, Interrupt):
         run.interrupted_by(ruling.verdict)
-        reason = getattr(ruling.verdict, "reason", None)
+        reason = ruling.verdict.reason
         return ToolMessage(call.id, call.name, f"The result is withheld: {reason or 'a hook interrupted it'}", is_error=True)
     new: ToolMessage = ruling.context.message
     if (new.tool_call_id, new.tool_name) != (call.id, call.name):

@@ -11,7 +11,8 @@ from .decisions import Ask, PendingApproval
 from .errors import HookFailed, Stop
 from .events import Outcome
 from .frozen import EMPTY_DICT, FrozenDict
-from .messages import AssistantMessage, History, HistoryView, ToolCall
+from .history import History, HistoryView
+from .messages import AssistantMessage, ToolCall
 from .seams import PendingCall
 from .tools import Tool, ToolResult
 

@@ -9,7 +9,8 @@ import msgspec
 from .decisions import Answer, Block
 from .errors import BeforehandError
 from .hooks.dispatch import dispatch
-from .messages import AssistantMessage, Message, Options, Request, ToolCall, ToolMessage, UserMessage, estimate_tokens
+from .history import estimate_tokens
+from .messages import AssistantMessage, Message, Options, Request, ToolCall, ToolMessage, UserMessage
 from .request import ask_directly
 from .seams import BY_NAME, Compaction
 from .state import RunState

@@ -17,8 +17,9 @@ from .events import Event
 from .eventstream import EventStream
 from .limits import Limits
 from .loop import run_loop
+from .history import History, HistoryView
 from .messages import (
-    MESSAGE_TYPES, AssistantMessage, CustomMessage, History, HistoryView, Image, Message, SystemMessage, Text, ToolMessage, UserMessage,
+    MESSAGE_TYPES, AssistantMessage, CustomMessage, Image, Message, SystemMessage, Text, ToolMessage, UserMessage,
     is_sendable, sealed,
 )  # fmt: skip
 from .results import RunResult, result_of
@@ -290,7 +291,7 @@ def as_messages(prompt: Any) -> list[Message]:
         return _checked([prompt])
     if isinstance(prompt, list | tuple | HistoryView):
         if prompt and all(isinstance(part, Text | Image) for part in prompt):
-            return [UserMessage(tuple(prompt))]
+            return [UserMessage(tuple(prompt))]  # type: ignore[arg-type]
         return _checked(prompt)
     raise ConfigError(f"a prompt is a string, a message, or a list of them, not {type(prompt).__name__}")
 
@@ -301,7 +302,7 @@ def _checked(messages: Iterable[Any]) -> list[Message]:
         if not isinstance(message, MESSAGE_TYPES):
             raise ConfigError(f"messages[{i}] is a {type(message).__name__}: expected a message such as UserMessage(...)")
         try:
-            checked[i] = sealed(message)
+            checked[i] = sealed(message)  # type: ignore[arg-type]
         except ValueError as error:
             raise ConfigError(f"messages[{i}] {error}") from None
     return checked

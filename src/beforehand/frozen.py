@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any, NoReturn, dataclass_transform
 
 import msgspec
 
@@ -24,9 +24,10 @@ class _FrozenMeta(msgspec.StructMeta):
 
     def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **config: Any) -> None:
         super().__init__(name, bases, namespace)
-        cls.__setattr__ = cls.__delattr__ = _refuse_field  # type: ignore[assignment]
+        cls.__setattr__ = cls.__delattr__ = _refuse_field  # type: ignore[method-assign,assignment]
 
 
+@dataclass_transform(frozen_default=True, field_specifiers=(msgspec.field,))
 class Frozen(msgspec.Struct, metaclass=_FrozenMeta, frozen=True):
     """A struct whose fields cannot be assigned. `msgspec.structs.replace` makes changed copies."""
 
@@ -39,8 +40,8 @@ class FrozenDict(dict[str, Any]):
     """A dict that refuses every write. `thaw` gives an ordinary one."""
 
     __slots__ = ()
-    __setitem__ = __delitem__ = __ior__ = _refuse  # type: ignore[assignment]
-    clear = pop = popitem = setdefault = update = _refuse  # type: ignore[assignment]
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
 
     def __deepcopy__(self, memo: dict[int, Any]) -> dict[str, Any]:
         return {k: copy.deepcopy(v, memo) for k, v in self.items()}
@@ -53,8 +54,8 @@ class FrozenList(list[Any]):
     """A list that refuses every write. `thaw` gives an ordinary one."""
 
     __slots__ = ()
-    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse  # type: ignore[assignment]
-    append = clear = extend = insert = pop = remove = reverse = sort = _refuse  # type: ignore[assignment]
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
+    append = clear = extend = insert = pop = remove = reverse = sort = _refuse
 
     def __deepcopy__(self, memo: dict[int, Any]) -> list[Any]:
         return [copy.deepcopy(v, memo) for v in self]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from .batch import Results, Suspension, resume_calls, run_calls
 from .closing import AFTER, Turn, close_turn, end_failed_turn, store_failure
-from .decisions import Answer, Block
+from .decisions import Answer, Block, Interrupt
 from .errors import Aborted, BeforehandError, HookFailed, RunError
 from .events import AgentEnd, AgentStart, MessageEnd, MessageStart, StopReason, TurnStart
 from .hooks.dispatch import dispatch
@@ -172,7 +172,7 @@ async def _take_in(run: RunState, message: Message) -> None:
     if asked := run.hooks.on_message:
         context = IncomingMessage(run.info, message, origin, 0, run.history.view())
         ruling = await dispatch(run, ON_MESSAGE, asked, context, adopt=same_role(message))
-        if ruling.verdict is not None:
+        if isinstance(ruling.verdict, Interrupt):
             run.interrupt = ruling.verdict
             run.took(queued)
             return
@@ -237,11 +237,11 @@ def _take_results(run: RunState, turn: Turn, results: Results) -> None:
         _interrupted(run, turn, run.interrupt)
 
 
-def _interrupted(run: RunState, turn: Turn, interrupt: object) -> None:
+def _interrupted(run: RunState, turn: Turn, interrupt: Interrupt) -> None:
     """An interrupt ends the run, unless someone wants the model to be asked again."""
-    run.reason = getattr(interrupt, "reason", None)
+    run.reason = interrupt.reason
     turn.tools_go_on = False
-    if (getattr(interrupt, "resend", False) or run.resend) and (len(run.context) or run.hook_queue):
+    if (interrupt.resend or run.resend) and (len(run.context) or run.hook_queue):
         run.resend = True
     else:
         turn.stop = "interrupted"

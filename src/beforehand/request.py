@@ -14,9 +14,9 @@ from .decisions import Answer, Block
 from .errors import Aborted, ConfigError, RequestBlocked, RequestTooLarge
 from .hooks.check import Refused
 from .hooks.dispatch import Ruling, dispatch
+from .history import History, HistoryView, estimate_tokens
 from .messages import (
-    AssistantMessage, History, HistoryView, Image, Message, Request, Text, Thinking, ThinkingLevel, ToolCall, ToolMessage,
-    estimate_tokens, is_sendable,
+    AssistantMessage, Image, Message, Request, Text, Thinking, ThinkingLevel, ToolCall, ToolMessage, is_sendable,
 )  # fmt: skip
 from .models.base import NO_CALL_INFO, CallInfo, Finish, ImageDelta, Model, ModelEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from .seams import BY_NAME, KeyRequest, MessagesView, OutgoingRequest, ProviderCall, RequestKind, RequestPlan
@@ -46,7 +46,8 @@ async def prepare_request(run: RunState) -> Outgoing:
         repair(run)
     hooks = run.hooks
     system = await _system_text(run) if run.plan.dynamic else run.system
-    model, level, messages = run.model, run.thinking_level, run.context.view()
+    model, level = run.model, run.thinking_level
+    messages: Sequence[Message] = run.context.view()
     tools, specs = run.tools, run.tool_specs
     if hooks.prepare_request:
         plan = RequestPlan(run.info, msgspec.structs.replace(run.context_value(), system=system), model, level)
@@ -89,7 +90,7 @@ async def _system_text(run: RunState) -> str:
         if hasattr(text, "__await__"):
             run.enter_guarded()
             try:
-                text = await text  # type: ignore[misc]
+                text = await text
             finally:
                 run.leave_guarded()
         if text is not None and not isinstance(text, str):
@@ -106,7 +107,8 @@ async def _convert(run: RunState, messages: Sequence[Message], model: Model) -> 
     if asked := run.hooks.convert_to_llm:
         ruling = await dispatch(run, CONVERT, asked, MessagesView(run.info, messages, model), adopt=_convertible)
         if ruling.changes:
-            return ruling.context.messages  # type: ignore[no-any-return]
+            converted: Sequence[Message] = ruling.context.messages
+            return converted
     return messages if isinstance(messages, HistoryView) and messages.all_sendable else _sendable(messages)
 
 
@@ -202,12 +204,17 @@ def send(run: RunState, outgoing: Outgoing) -> AsyncIterator[ModelEvent]:
     try:
         return outgoing.model.stream(outgoing.request, outgoing.info)
     except Exception as error:  # an adapter that looks at the request before it begins to stream
-        return _failing(error)
+        return _Failing(error)
 
 
-async def _failing(error: Exception) -> AsyncIterator[ModelEvent]:
-    raise error
-    yield  # an async generator needs one
+class _Failing(AsyncIterator[ModelEvent]):
+    """A stream that has failed before it began."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    async def __anext__(self) -> ModelEvent:
+        raise self._error
 
 
 async def ask_directly(run: RunState, request: Request, kind: RequestKind, asking: Any = None) -> str:

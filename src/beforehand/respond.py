@@ -315,10 +315,10 @@ async def _retract(run: RunState, draft: Draft) -> None:
 
 def same_role(message: Message) -> Any:
     def adopt(fields: dict[str, Any]) -> dict[str, Any]:
-        new = fields["message"]
+        new: Message = fields["message"]
         if type(new) is not type(message):
             raise Refused(f"returned Replace(message=...) with a {new.role} message for a {message.role} one: the role stays")
-        if isinstance(message, AssistantMessage) and new.id != message.id:
+        if isinstance(message, AssistantMessage) and isinstance(new, AssistantMessage) and new.id != message.id:
             new = msgspec.structs.replace(new, id=message.id)
         return {"message": new}
 

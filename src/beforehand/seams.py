@@ -19,9 +19,9 @@ from .decisions import (
 from .errors import FrozenError
 from .events import ChunkKind, Outcome, StopReason
 from .frozen import Frozen, FrozenDict
-from .messages import (
-    AssistantMessage, Content, HistoryView, Message, Origin, Request, ThinkingLevel, ToolMessage, Usage, estimate_tokens, text_of,
-)  # fmt: skip
+from .history import HistoryView, estimate_tokens
+from .messages import AssistantMessage, Content, Message, Origin, Request, ThinkingLevel, ToolMessage, Usage, text_of  # fmt: skip
+from .signals import AbortSignal
 
 Kind = Literal["shape", "gate", "shape+gate", "save"]
 Cause = Literal["tools", "steering", "follow_up", "continue"]
@@ -50,6 +50,8 @@ class RunInfo:
     """
 
     __slots__ = ("_run", "parent_call_id")
+    _run: Any
+    parent_call_id: str | None
 
     def __init__(self, run: Any, parent_call_id: str | None) -> None:
         object.__setattr__(self, "_run", run)
@@ -58,15 +60,41 @@ class RunInfo:
     def __setattr__(self, name: str, value: object) -> None:
         raise FrozenError(f"RunInfo.{name} is frozen")
 
-    run_id = property(lambda self: self._run.run_id)
-    loop = property(lambda self: self._run.loop)
-    turn = property(lambda self: self._run.turn)
-    usage = property(lambda self: self._run.usage)
-    elapsed = property(lambda self: self._run.elapsed)
-    cost = property(lambda self: self._run.cost)
-    deps = property(lambda self: self._run.deps)
-    calls = property(lambda self: tuple([CallRecord(c.id, c.name, c.outcome) for c in self._run.calls.values()]))
-    signal = property(lambda self: self._run.signal)
+    @property
+    def run_id(self) -> str:
+        return self._run.run_id  # type: ignore[no-any-return]
+
+    @property
+    def loop(self) -> str:
+        return self._run.loop  # type: ignore[no-any-return]
+
+    @property
+    def turn(self) -> int:
+        return self._run.turn  # type: ignore[no-any-return]
+
+    @property
+    def usage(self) -> Usage:
+        return self._run.usage  # type: ignore[no-any-return]
+
+    @property
+    def elapsed(self) -> float:
+        return self._run.elapsed  # type: ignore[no-any-return]
+
+    @property
+    def cost(self) -> float:
+        return self._run.cost  # type: ignore[no-any-return]
+
+    @property
+    def deps(self) -> Any:
+        return self._run.deps
+
+    @property
+    def calls(self) -> tuple[CallRecord, ...]:
+        return tuple([CallRecord(call.id, call.name, call.outcome) for call in self._run.calls.values()])
+
+    @property
+    def signal(self) -> AbortSignal:
+        return self._run.signal  # type: ignore[no-any-return]
 
 
 class CallRecord(Frozen):
@@ -202,9 +230,17 @@ class CallOutcome(Seen, kw_only=True):
     def text(self) -> str:
         return text_of(self.content)
 
-    name = property(lambda self: self.call.name)
-    args = property(lambda self: self.call.args)
-    call_id = property(lambda self: self.call.call_id)
+    @property
+    def name(self) -> str:
+        return self.call.name
+
+    @property
+    def args(self) -> FrozenDict:
+        return self.call.args
+
+    @property
+    def call_id(self) -> str:
+        return self.call.call_id
 
 
 class FinishedTurn(Seen):

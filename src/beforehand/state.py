@@ -18,7 +18,8 @@ from .errors import RunError, Stop
 from .events import EVENT_TYPES, DecisionRecord, Event, Irreversible, StopReason
 from .frozen import Frozen
 from .limits import Limits
-from .messages import NO_USAGE, History, Message, Options, Price, ThinkingLevel, ToolSpec, Usage
+from .history import History
+from .messages import NO_USAGE, Message, Options, Price, ThinkingLevel, ToolSpec, Usage
 from .seams import Context, RunInfo
 from .signals import AbortSignal
 from .tools import Tool

@@ -25,7 +25,7 @@ def delegate(agent: Any, name: str, description: str, *, inherit: bool, events: 
         child = _Child(agent, parent, ctx.call_id, inherit, events)
         return await child.work(child.talk.run(prompt, check=False, deps=parent.deps))
 
-    run.inherits = inherit  # type: ignore[attr-defined] - `beforehand hooks` lists those that waive it
+    run.__dict__["inherits"] = inherit  # `beforehand hooks` lists those that waive it
     return tool(name=name, description=description)(run)
 
 

@@ -6,16 +6,27 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
+from .frozen import freeze
+from .history import HistoryView
 from .messages import (
-    MESSAGE_TYPES, THINKING_LEVELS, AssistantMessage, CustomMessage, HistoryView, Image, Request, Text, Thinking, ToolCall, ToolMessage, ToolSpec,
+    MESSAGE_TYPES, THINKING_LEVELS, AssistantMessage, CustomMessage, Options, Request, ToolMessage, ToolSpec, sealed,
 )  # fmt: skip
 
 
-def invalid_request(request: Request) -> str | None:
+def invalid_request(request: Any) -> str | None:
     """What is wrong with `request`, in one line, or `None`."""
     if not isinstance(request.system, str):
         return f"its system text is a {type(request.system).__name__}"
     return invalid_messages(request.messages) or _tools(request.tools) or _options(request)
+
+
+def sealed_request(request: Request) -> Request:
+    """The same request, with nothing in it that could still be changed. Only for requests that are valid."""
+    messages = request.messages if isinstance(request.messages, HistoryView) else tuple([sealed(m) for m in request.messages])
+    tools = tuple([msgspec.structs.replace(tool, parameters=freeze(tool.parameters)) for tool in request.tools])
+    return Request(request.system, messages, tools, request.options.sealed())
 
 
 def invalid_messages(messages: Any) -> str | None:
@@ -35,9 +46,10 @@ def invalid_messages(messages: Any) -> str | None:
         if isinstance(message, ToolMessage):
             if open_calls.pop(message.tool_call_id, None) is None:
                 return f"{where} is a result for {message.tool_call_id!r}, which no open call before it has"
-        why = _content(message)
-        if why:
-            return f"{where} {why}"
+        try:
+            sealed(message)  # type: ignore[arg-type]
+        except ValueError as error:
+            return f"{where} {error}"
         if isinstance(message, AssistantMessage):
             for call in message.tool_calls:
                 if call.id in seen:
@@ -46,19 +58,6 @@ def invalid_messages(messages: Any) -> str | None:
                 open_calls[call.id] = call.name
     if open_calls:
         return f"call {next(iter(open_calls))!r} has no result"
-    return None
-
-
-def _content(message: Any) -> str | None:
-    content = message.content
-    if isinstance(content, str):
-        return None
-    if not isinstance(content, tuple | list):
-        return f"has a {type(content).__name__} as content"
-    allowed = (Text, Thinking, ToolCall, Image) if isinstance(message, AssistantMessage) else (Text, Image)
-    for part in content:
-        if not isinstance(part, allowed):
-            return f"has a {type(part).__name__} in its content, which a {message.role} message cannot hold"
     return None
 
 
@@ -76,8 +75,10 @@ def _tools(tools: Any) -> str | None:
 _RANGES = {"max_tokens": (1, None), "temperature": (0, 2), "top_p": (0, 1)}
 
 
-def _options(request: Request) -> str | None:
+def _options(request: Any) -> str | None:
     options = request.options
+    if not isinstance(options, Options):
+        return f"its options are a {type(options).__name__}, not Options"
     for name, (low, high) in _RANGES.items():
         value = getattr(options, name)
         if value is None:

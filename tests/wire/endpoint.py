@@ -8,14 +8,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from beforehand.messages import Options, Request, ToolSpec, UserMessage, freeze
+from beforehand.frozen import freeze
+from beforehand.messages import Options, Request, ToolSpec, UserMessage
 from beforehand.models.base import Finish, ModelEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from beforehand.models.http import Secrets
 from beforehand.models.openai_errors import Place
 from beforehand.models.openai_reply import ReplyReader, StreamReader, WholeReader
 
 STREAMS = Path(__file__).parent.parent / "data" / "streams"
-KEY = "sk-test-0123456789abcdef"
+CERTIFICATE = Path(__file__).parent / "self_signed.pem"
+"""For 127.0.0.1, with its own key: made for these tests, of use to nobody."""
+KEY = "sk-Test-0123456789AbCdEf"
 ASK = Request(system="", messages=(UserMessage("hi"),))
 ADD = ToolSpec("add", "Adds.", freeze({"type": "object", "properties": {"a": {"type": "integer"}}}))
 
@@ -125,8 +128,16 @@ def read_whole(body: Any) -> list[ModelEvent]:
     return events
 
 
-async def collect(stream: AsyncIterator[ModelEvent]) -> list[ModelEvent]:
-    return [event async for event in stream]
+async def collect(
+    stream: AsyncIterator[ModelEvent], into: list[ModelEvent] | None = None, signal: asyncio.Event | None = None
+) -> list[ModelEvent]:
+    """All events, in `into` also those before a failure; each one sets `signal`."""
+    events = [] if into is None else into
+    async for event in stream:
+        events.append(event)
+        if signal is not None:
+            signal.set()
+    return events
 
 
 def request(*messages: Any, system: str = "", tools: tuple[ToolSpec, ...] = (), **options: Any) -> Request:
@@ -161,7 +172,7 @@ class Line(NamedTuple):
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
 
-    async def head(self, status: int = 200, **headers: str) -> None:
+    async def head(self, status: int = 200, /, **headers: str) -> None:
         fields = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
         self.writer.write(f"HTTP/1.1 {status} Scripted\r\n{fields}\r\n".encode())
         await self.writer.drain()
@@ -196,10 +207,8 @@ def answer(body: Any, status: int = 200, content_type: str | None = "application
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
 
     async def send(line: Line) -> None:
-        if content_type is not None:
-            headers["content_type"] = content_type
-        line.writer.write(b"")
-        await line.head(status, content_length=str(len(data)), **headers)
+        named = {} if content_type is None else {"content_type": content_type}
+        await line.head(status, **{"content_length": str(len(data)), **named, **headers})
         line.writer.write(data)
         await line.writer.drain()
 
@@ -234,7 +243,8 @@ async def silence(line: Line) -> bool:
 class Endpoint:
     """Answers each request with the next of `answers`; the last one stays."""
 
-    def __init__(self) -> None:
+    def __init__(self, scheme: str = "http") -> None:
+        self.scheme = scheme
         self.answers: list[Answer] = [stream(HELLO)]
         self.requests: list[Received] = []
         self.connections = 0
@@ -242,7 +252,7 @@ class Endpoint:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/v1"
+        return f"{self.scheme}://127.0.0.1:{self.port}/v1"
 
     def script(self, *answers: Answer) -> None:
         self.answers = list(answers)

@@ -23,9 +23,9 @@ class Asker:
         self._one_at_a_time = asyncio.Lock()
 
     async def __call__(self, question: PendingApproval) -> HumanAnswer:
-        if sys.stdin is None or not sys.stdin.isatty():
-            who, answer = "nobody", Deny(NOBODY)
-        else:
+        answer: HumanAnswer = Deny(NOBODY)
+        who = "nobody"
+        if sys.stdin is not None and sys.stdin.isatty():
             async with self._one_at_a_time:
                 who, answer = "you", await self._ask(question)
         self._timeline.add(answered_row(who, question, answer))

@@ -22,7 +22,7 @@ from ..results import RunResult
 from .asking import Asker
 from .printer import Printer
 from .terminal import INTERRUPTED, STOPPED, complain, console_for
-from .timeline import Timeline
+from .timeline import Row, Timeline
 
 WIRE = ("request_sent", "response_received")
 
@@ -111,8 +111,9 @@ class Screen:
     """For people and pipes: the model's text on stdout and nothing else there, the timeline on stderr."""
 
     def __init__(self, plain: bool) -> None:
-        self._printer = Printer(console_for(sys.stderr, plain), sys.stderr)
         self.timeline = Timeline(streamed=True)
+        self._printer = Printer(console_for(sys.stderr, plain), sys.stderr)
+        self._turn: Row | None = None
         self._mid_line = False
 
     def event(self, event: Event) -> None:
@@ -121,16 +122,23 @@ class Screen:
             sys.stdout.flush()
             self._mid_line = not event.delta.endswith("\n")
         elif isinstance(event, MessageRetracted | MessageEnd):
-            self._end_line()
+            self.close()
         self.timeline(event)
         for row in self.timeline.take():
-            self._end_line()
-            self._printer.show(row)
+            self._show(row)
+
+    def _show(self, row: Row) -> None:
+        if row.kind == "turn":  # a turn in which nothing happens but talk needs no heading
+            self._turn = row
+            return
+        self.close()
+        if self._turn is not None:
+            self._printer.show(self._turn)
+            self._turn = None
+        self._printer.show(row)
 
     def close(self) -> None:
-        self._end_line()
-
-    def _end_line(self) -> None:
+        """End the line of text under way, if there is one."""
         if self._mid_line:
             self._mid_line = False
             sys.stdout.write("\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,9 +25,9 @@ INTERRUPTED = 130
 @contextmanager
 def reported(debug: bool) -> Iterator[None]:
     """Ends the process for an error of the body: one line on stderr, the error's exit code, a traceback only to debug."""
-    _log_to_stderr(debug)
     try:
-        yield
+        with _log_to_stderr(debug):
+            yield
     except typer.Exit:
         raise
     except BeforehandError as error:
@@ -34,10 +35,10 @@ def reported(debug: bool) -> Iterator[None]:
     except KeyboardInterrupt:
         _fail("interrupted", INTERRUPTED, debug)
     except BrokenPipeError:  # whoever read our output has seen enough
-        sys.stderr.close()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except OSError as error:
-        _fail(f"{error.filename or 'a file'}: {error.strerror or error}", 1, debug)
+        _fail(f"{error.filename or 'input or output'}: {error.strerror or error}", 1, debug)
     except Exception as error:
         hint = "" if debug else " (a defect of this command: --debug shows where)"
         _fail(f"unexpected {type(error).__name__}: {error}{hint}", 1, debug)
@@ -66,14 +67,19 @@ class _OneLine(logging.Formatter):
         return " ".join(f"{record.levelname.lower()}: {record.getMessage()}{why}".split())
 
 
-def _log_to_stderr(debug: bool) -> None:
+@contextmanager
+def _log_to_stderr(debug: bool) -> Iterator[None]:
     """Warnings of the package (a slow hook, a failing listener) as lines on stderr."""
     logger = logging.getLogger("beforehand")
-    if not logger.handlers:
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s") if debug else _OneLine())
-        logger.addHandler(handler)
-        logger.propagate = False
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s") if debug else _OneLine())
+    propagate, logger.propagate = logger.propagate, False
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagate
 
 
 def console_for(out: IO[str], plain: bool) -> Console | None:

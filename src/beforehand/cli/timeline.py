@@ -45,7 +45,7 @@ class Timeline:
     """Gathers the rows of what it is told, in the order things happened, until somebody takes them.
 
     Showing them is left to the reader of the events, outside of the run: a closed terminal must not fail a hook.
-    With `streamed=True` somebody else shows text as it arrives, and what was shown so has no row.
+    With `streamed=True` somebody else shows text as it arrives, and why the run ended: those have no row.
     """
 
     def __init__(self, *, streamed: bool = False) -> None:
@@ -100,9 +100,9 @@ class Timeline:
         elif isinstance(message, AssistantMessage):
             if message.thinking:
                 self.add(Row("event", "model thinks", message.thinking, tone="quiet"))
-            if message.error:
+            if message.error and not self._streamed:
                 self.add(Row("event", f"reply failed ({message.stop_reason})", message.error, tone="refused"))
-            elif message.text and message.id not in self._seen:
+            elif not message.error and message.text and message.id not in self._seen:
                 self.add(Row("event", f"{event.origin} says", message.text))
         elif event.origin != "prompt" or not self._streamed:
             title = "user says" if event.origin == "prompt" else f"{event.origin} adds"
@@ -163,7 +163,10 @@ class Timeline:
         self.add(Row("event", event.name, "" if event.data is None else str(event.data)))
 
     def _end(self, event: AgentEnd) -> None:
-        self.add(Row("event", "run ends", event.stop_reason, tone="ok" if event.stop_reason == "completed" else "refused"))
+        for rows in self._after.values():  # of calls that never came to an end
+            self._rows += rows
+        if not self._streamed:
+            self.add(Row("event", "run ends", event.stop_reason, tone="ok" if event.stop_reason == "completed" else "refused"))
 
 
 def answered_row(who: str, question: PendingApproval, answer: HumanAnswer) -> Row:

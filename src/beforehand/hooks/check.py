@@ -8,11 +8,12 @@ from typing import Any
 
 import msgspec
 
-from ..decisions import Answer, Ask, Block, Decision, Effect, Hold, Interrupt, Queue, Replace, Steer, Verdict
+from ..decisions import Answer, Ask, Block, Decision, Effect, End, Hold, Interrupt, Queue, Replace, Steer, Verdict
 from ..frozen import freeze
-from ..messages import MESSAGE_TYPES, THINKING_LEVELS, AssistantMessage, HistoryView, Image, Request, Text, Usage, sealed
+from ..history import HistoryView
+from ..messages import MESSAGE_TYPES, THINKING_LEVELS, AssistantMessage, Image, Request, Text, Usage, sealed
 from ..seams import Context, SeamSpec
-from ..validity import invalid_request
+from ..validity import invalid_request, sealed_request
 
 
 class Refused(Exception):
@@ -43,7 +44,10 @@ def split(spec: SeamSpec, returned: Any) -> tuple[Verdict | None, tuple[Effect, 
 
 
 def _undeclared(spec: SeamSpec, returned: Any) -> Refused:
-    given = f"the {type(returned).__name__} {returned!r}" if not isinstance(returned, Decision) else f"{returned!r}"
+    if spec.value is None:  # a key that was returned the wrong way must not be shown
+        given = f"a {type(returned).__name__}"
+    else:
+        given = f"{returned!r}" if isinstance(returned, Decision) else f"the {type(returned).__name__} {returned!r}"
     if len(given) > 120:
         given = given[:117] + "..."
     forms = spec.forms()
@@ -66,22 +70,24 @@ def _check_verdict(spec: SeamSpec, verdict: Any) -> Verdict:
     kind = type(verdict)
     if kind is Replace:
         return _check_replace(spec, verdict)
-    for field, expected in _PLAIN.get(kind, {}).items():
+    for field, types_ in _PLAIN.get(kind, {}).items():
         value = getattr(verdict, field)
-        if not isinstance(value, expected):
-            names = " or ".join("None" if t is types.NoneType else t.__name__ for t in expected)
+        if not isinstance(value, types_):
+            names = " or ".join("None" if t is types.NoneType else t.__name__ for t in types_)
             raise Refused(f"returned {kind.__name__} with {field}={value!r}: expected {names}")
     if kind is Hold and (isinstance(verdict.n, bool) or verdict.n < 0):
         raise Refused(f"returned Hold({verdict.n!r}): expected a number of characters, at least 0")
     if kind is Interrupt and verdict.keep not in ("nothing", "aborted"):
         raise Refused(f'returned Interrupt with keep={verdict.keep!r}: expected "nothing" or "aborted"')
     if kind is Ask and not isinstance(verdict.options, tuple):
-        return msgspec.structs.replace(verdict, options=tuple(verdict.options))
+        return Ask(verdict.prompt, tuple(verdict.options))
     if kind is Answer:
         expected = _ANSWERS.get(spec.name)
         if expected is not None and not isinstance(verdict.value, expected):
             names = " or ".join(t.__name__ for t in expected)
             raise Refused(f"returned Answer with a {type(verdict.value).__name__}: an answer at {spec.name} is a {names}")
+        if spec.guards == "compaction" and not verdict.value.strip():
+            raise Refused("returned Answer with an empty summary: expected the text that stands for the old messages")
         return Answer(freeze(verdict.value))
     return verdict  # type: ignore[no-any-return]
 
@@ -90,6 +96,7 @@ _ANSWERS: dict[str, tuple[type, ...]] = {"authorize_request": (str, AssistantMes
 
 _PLAIN: dict[type, dict[str, tuple[type, ...]]] = {
     Block: {"reason": (str, types.NoneType), "terminate": (bool,)},
+    End: {"reason": (str, types.NoneType)},
     Ask: {"prompt": (str,), "options": (tuple, list)},
     Steer: {"feedback": (str,)},
     Hold: {"n": (int,)},
@@ -158,7 +165,7 @@ def _request(value: Any) -> Any:
     why = invalid_request(value)
     if why is not None:
         raise Refused(f"returned a request that cannot be sent: {why}")
-    return value.sealed()
+    return sealed_request(value)
 
 
 def _context(value: Any) -> Any:

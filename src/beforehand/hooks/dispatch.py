@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+import re
 import threading
 from collections.abc import Callable, Sequence
 from time import perf_counter
@@ -49,12 +50,13 @@ async def dispatch(run: RunState, spec: SeamSpec, hooks: Sequence[Hook], context
     changes: dict[str, Any] = {}
     strongest: Verdict | None = None
     by: Hook | None = None
-    outer_scope = run.scope
+    outer_scope, default_timeout = run.scope, run.limits.hook_timeout
     began = perf_counter()
     for hook in hooks:
         verdict: Verdict | None = None
         try:
-            returned = hook.fn(context) if hook.timeout is None else call_in_time(hook, context)
+            timeout = hook.timeout or default_timeout
+            returned = hook.fn(context) if timeout is None else call_in_time(hook, context, timeout)
             if returned is not None and (type(returned) is CoroutineType or hasattr(returned, "__await__")):
                 run.enter_guarded()
                 returned = await returned
@@ -95,6 +97,8 @@ async def _settle(
 ) -> Verdict | None:
     """Check what a hook returned, make its effects happen, record it. Raises what makes it a failure."""
     verdict, effects = split(spec, returned)
+    if verdict is None and not effects:
+        return None
     if type(verdict) is Replace:
         if hook.final:
             raise Refused("returned Replace, but final=True hooks judge the final value and may not replace it")
@@ -127,6 +131,10 @@ def _replaced(context: Any, verdict: Replace, changes: dict[str, Any]) -> Any:
     return msgspec.structs.replace(context, **known) if known else context
 
 
+_KEY_LIKE = re.compile(r"[A-Za-z0-9_\-+/=.]{16,}|\b(?:sk|pk|key|tok\w*)[-_][\w-]+")
+"""What could be a key in the text of a hook that failed to provide one."""
+
+
 # --- failure -------------------------------------------------------------------------------------
 
 
@@ -134,7 +142,7 @@ async def _failed(run: RunState, spec: SeamSpec, hook: Hook, context: Any, error
     """What a failing hook amounts to: nothing (`on_error="open"`), a refusal, or the end of the run."""
     if isinstance(error, asyncio.CancelledError) and run.cancelled_from_outside():
         raise error
-    why = explain(error)
+    why = explain(error) if spec.value is not None else _KEY_LIKE.sub("***", explain(error))
     if hook.on_error == "open":
         logger.warning("hook %r at %s (%s) %s; it fails open, so the run goes on", hook.name, spec.name, hook.where, why)
         await record(run, spec, hook, context, "failed_open", (), took, why)
@@ -144,7 +152,8 @@ async def _failed(run: RunState, spec: SeamSpec, hook: Hook, context: Any, error
         raise Aborted(why)  # a hook whose own work was cut by the abort, most likely
     if hook.on_error == "closed" and spec.guards != "run":
         return Block(f"hook {hook.name!r} failed, so this was not let pass: it {why}")
-    raise HookFailed(hook.name, spec.name, hook.where, why) from (error if isinstance(error, Exception) else None)
+    shown = error if isinstance(error, Exception) and spec.value is not None else None
+    raise HookFailed(hook.name, spec.name, hook.where, why) from shown
 
 
 async def fail(run: RunState, spec: SeamSpec, hook: Hook, context: Any, why: str) -> None:
@@ -160,17 +169,24 @@ def explain(error: BaseException) -> str:
     return f"raised {type(error).__name__}: {text}" if text else f"raised {type(error).__name__}"
 
 
-async def call_in_time(hook: Hook, context: Seen) -> Any:
+async def call_in_time(hook: Hook, context: Seen, timeout: float) -> Any:
     """Call a hook with a time limit: async ones in a task, sync ones in a thread. A late answer is discarded."""
-    assert hook.timeout is not None
     if hook.is_async:
         work: asyncio.Future[Any] = asyncio.ensure_future(hook.fn(context))
     else:
         work = in_thread(hook.fn, context)
+    until = perf_counter() + timeout
+    answer = await _within(timeout, work, timeout)
+    if hasattr(answer, "__await__"):  # a sync callable that hands over something to wait for
+        answer = await _within(until - perf_counter(), asyncio.ensure_future(answer), timeout)
+    return answer
+
+
+async def _within(seconds: float, work: asyncio.Future[Any], allowed: float) -> Any:
     try:
-        done, _ = await asyncio.wait({work}, timeout=hook.timeout)
+        done, _ = await asyncio.wait({work}, timeout=max(seconds, 0))
         if not done:
-            raise Refused(f"gave no answer within {hook.timeout:g} s")
+            raise Refused(f"gave no answer within {allowed:g} s")
         return work.result()
     finally:
         if not work.done():
@@ -196,7 +212,8 @@ def in_thread(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> asyncio.F
                 future.set_exception(error)
 
     def work() -> None:
-        result, error = None, None
+        result: Any = None
+        error: BaseException | None = None
         try:
             result = context.run(fn, *args, **kwargs)
         except StopIteration as stop:  # cannot be put into a future

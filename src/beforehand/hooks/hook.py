@@ -7,7 +7,7 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 import msgspec
 
@@ -31,7 +31,7 @@ class Hook(Frozen, kw_only=True, eq=False):
     name: str = ""
     tools: tuple[str, ...] = ()
     loops: tuple[str, ...] | None = None
-    order: int = 0
+    order: float = 0
     timeout: float | None = None
     on_error: OnError = "closed"
     final: bool = False
@@ -156,8 +156,21 @@ _CONTEXT_NAMES = {
 }  # fmt: skip
 
 
+class HookOptions(TypedDict, total=False):
+    """What every decorator takes; `hold` only at on_message. `Hook` says what they mean."""
+
+    tools: Iterable[str]
+    loops: Iterable[str] | None
+    order: float
+    timeout: float | None
+    on_error: OnError
+    final: bool
+    name: str | None
+    hold: bool
+
+
 class SeamDecorator:
-    """`@hook.<seam>`, with or without options. See `Hook` for what they mean."""
+    """`@hook.<seam>`, with or without options."""
 
     __slots__ = ("seam",)
 
@@ -167,14 +180,11 @@ class SeamDecorator:
     @overload
     def __call__(self, fn: Callable[..., Any], /) -> Hook: ...
     @overload
-    def __call__(
-        self, *, tools: Iterable[str] = ..., loops: Iterable[str] | None = ..., order: int = ..., timeout: float | None = ...,
-        on_error: OnError = ..., final: bool = ..., name: str | None = ..., hold: bool = ...,
-    ) -> Callable[[Callable[..., Any]], Hook]: ...  # fmt: skip
-    def __call__(self, fn: Callable[..., Any] | None = None, /, **options: Any) -> Hook | Callable[[Callable[..., Any]], Hook]:
+    def __call__(self, /, **options: Unpack[HookOptions]) -> Callable[[Callable[..., Any]], Hook]: ...
+    def __call__(self, fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         if fn is not None:
             return Hook(seam=self.seam, fn=fn)
-        unknown = set(options) - {"tools", "loops", "order", "timeout", "on_error", "final", "name", "hold"}
+        unknown = options.keys() - HookOptions.__annotations__.keys()
         if unknown:
             raise HookDefinitionError(f"@hook.{self.seam} has no option {sorted(unknown)[0]!r}; it takes tools, loops, order, timeout, "
                                       "on_error, final, name (and hold at on_message)")  # fmt: skip

@@ -11,6 +11,7 @@ import random
 import re
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, urlsplit
@@ -336,14 +337,11 @@ def _abandon(session: aiohttp.ClientSession) -> None:
     protocols = [protocol for idle in pool.values() for protocol, *_ in idle] + list(getattr(connector, "_acquired", ()))
     pool.clear()  # or the connector would warn
     for transport in [protocol.transport for protocol in protocols if protocol.transport is not None]:
-        try:
-            transport.close()
-        except RuntimeError:  # "Event loop is closed", raised after it was marked as closing
-            pass
         inner = getattr(getattr(transport, "_ssl_protocol", None), "_transport", None) or transport
-        lost = getattr(inner, "_call_connection_lost", None)
-        if lost is not None and getattr(inner, "_sock", None) is not None:
-            lost(None)
+        with suppress(RuntimeError):  # "Event loop is closed", raised once it is marked as closing
+            transport.close()
+        with suppress(RuntimeError, AttributeError):  # the same, raised once the socket is closed; or other private names
+            inner._call_connection_lost(None)
 
 
 # --- failures of the transport -------------------------------------------------------------------

@@ -186,8 +186,8 @@ class OpenAIChat(Model):
             def watch(data: Any) -> None:
                 observe("provider_event", {"data": place.secrets.hide_in(data)})
 
-        content_type = headers.get("Content-Type", "").lower()
-        if "event-stream" in content_type or (self.streams and "json" not in content_type):
+        content_type = headers.get("Content-Type", "")
+        if "event-stream" in content_type.lower() or (self.streams and "json" not in content_type.lower()):
             return StreamReader(place, status, content_type, watch)
         return WholeReader(place, status, content_type, watch)  # some servers answer a request for a stream so
 

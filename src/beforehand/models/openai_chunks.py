@@ -87,7 +87,7 @@ def loads(data: bytes) -> Any:
 
 def why_not_json(body: bytes, content_type: str = "", expected: str = "JSON") -> str:
     """What `body` is instead of JSON, for an error message."""
-    if "html" in content_type or body.lstrip()[:1] == b"<":
+    if "html" in content_type.lower() or body.lstrip()[:1] == b"<":
         return f"a web page instead of {expected}"
     try:
         body.decode()

@@ -46,11 +46,15 @@ class Place(NamedTuple):
 
 
 class _Said(NamedTuple):
-    """What an error body says: `codes` in lower case, numeric ones apart."""
+    """What an error body says: its codes as they came (`named`) and in lower case, numeric ones apart."""
 
     message: str
-    codes: frozenset[str]
-    status: int | None
+    named: tuple[str, ...] = ()
+    status: int | None = None
+
+    @property
+    def codes(self) -> set[str]:
+        return {name.lower() for name in self.named}
 
 
 def from_status(place: Place, status: int, headers: Mapping[str, str], body: bytes, retry_after: float | None) -> Failure:
@@ -94,6 +98,7 @@ def not_a_reply(place: Place, status: int, content_type: str, body: bytes, why: 
 
 
 def _redirected(place: Place, status: int, location: str) -> BadRequest:
+    location = place.secrets.hide(location)
     try:
         host = urlsplit(location).hostname or urlsplit(place.endpoint).hostname
     except ValueError:
@@ -110,7 +115,7 @@ def _read(body: bytes) -> _Said:
     try:
         payload = _decode(body)
     except UNDECODABLE:
-        return _Said(body[:4096].decode("utf-8", "replace"), frozenset(), None)
+        return _Said(body[:4096].decode("utf-8", "replace"))
     said = _said(payload)
     return said if said.message else said._replace(message=body[:4096].decode("utf-8", "replace"))
 
@@ -121,15 +126,16 @@ def _said(payload: Any) -> _Said:
         payload = payload[0]
     source = payload.get("error") or payload if isinstance(payload, dict) else payload
     if not isinstance(source, dict):
-        return _Said(source if isinstance(source, str) else _text(source), frozenset(), None)
+        return _Said(source if isinstance(source, str) else _text(source))
     message = source.get("message") or source.get("detail") or source.get("msg") or ""
-    codes, status = set(), None
+    named: list[str] = []
+    status = None
     for value in (source.get("code"), source.get("type"), source.get("status")):
         if isinstance(value, int) or (isinstance(value, str) and value.isdecimal() and len(value) < 9):
             status = int(value) if status is None and 400 <= int(value) < 600 else status
-        elif isinstance(value, str):
-            codes.add(value.lower())
-    return _Said(message if isinstance(message, str) else _text(message), frozenset(codes), status)
+        elif isinstance(value, str) and value:
+            named.append(value)
+    return _Said(message if isinstance(message, str) else _text(message), tuple(named), status)
 
 
 def _text(value: Any) -> str:
@@ -155,8 +161,8 @@ def _status_of(said: _Said) -> int:
 
 def _build(place: Place, status: int, said: _Said, how: str) -> ModelError:
     """The error that `status` and what was said stand for; `how` it was said opens the message."""
-    codes = ", ".join(sorted(shown(code, place.secrets) for code in said.codes))
-    line = f"{place.endpoint} {how}{f' [{codes}]' if codes else ''}: {shown(said.message, place.secrets) or 'no explanation'}"
+    named = shown(", ".join(said.named), place.secrets)
+    line = f"{place.endpoint} {how}{f' [{named}]' if named else ''}: {shown(said.message, place.secrets) or 'no explanation'}"
     if status == 413 or (400 <= status < 500 and status != 429 and _is_context(said)):
         return ContextTooLong(f"{line}; shorten or compact the conversation", status=status)
     if status in (401, 403) or (status < 500 and said.codes & _AUTHENTICATION):

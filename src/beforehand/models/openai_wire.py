@@ -17,20 +17,10 @@ from typing import Any
 import msgspec
 
 from ..errors import BadRequest
+from ..history import HistoryView
 from ..messages import (
-    AssistantMessage,
-    HistoryView,
-    Image,
-    Message,
-    Options,
-    Request,
-    SystemMessage,
-    Text,
-    ToolCall,
-    ToolMessage,
-    ToolSpec,
-    UserMessage,
-)
+    AssistantMessage, Image, Message, Options, Request, SystemMessage, Text, ToolCall, ToolMessage, ToolSpec, UserMessage,
+)  # fmt: skip
 
 _encode = msgspec.json.Encoder().encode
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode

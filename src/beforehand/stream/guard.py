@@ -102,9 +102,6 @@ class Guard:
         if ruling.changes and not (channel.dropped and not pending):  # a drop counts before a replacement of nothing
             pending = ruling.changes.get("text", pending)
             hold = ruling.changes.get("hold", 0)
-            if hold > len(pending):
-                await self._fail(stage.hook, chunk, f"returned Replace(hold={hold}) with a text of {len(pending)} characters")
-                hold = 0
         if chunk.final:
             hold = 0  # nothing more will come that could turn it into something else
         elif self._max_hold is not None and min(hold, len(pending)) > self._max_hold:

@@ -201,13 +201,15 @@ class Alarm(Frozen, frozen=True):
 
     `rarity` in bits. `lead`: the most characters between the start of a match and the piece. `early`:
     the piece begins where the part to keep back begins (it has to be kept back while incomplete);
-    otherwise it ends before that part. `reach`: the most characters from the start of a match to its end.
+    otherwise it ends before that part. `reach`: the most characters from the start of a match to the
+    end of the piece. `before`: what a match has to pass before it, `None` where that is not one sequence.
     """
 
     node: Node
     rarity: float
     lead: int | None
     early: bool
+    before: Node | None
 
     @property
     def reach(self) -> int | None:
@@ -225,15 +227,20 @@ def alarm(node: Node, groups: frozenset[int]) -> Alarm:
             return alarm(item, groups)
         case Alt(items) if not _avoidable(node, groups):
             each = [alarm(x, groups) for x in items]
-            both = Alt(tuple([x.node for x in each]))
-            return Alarm(both, _either(x.rarity for x in each), _most(x.lead for x in each), any(x.early for x in each))
+            lead, early = _most(x.lead for x in each), any(x.early for x in each)
+            before = EMPTY if lead == 0 else None
+            return Alarm(Alt(tuple([x.node for x in each])), _either(x.rarity for x in each), lead, early, before)
     cut = parts(node, groups)
     first, rarity, _ = _head(cut.rest, RARE)
-    best = Alarm(first, rarity, cut.lead, True)
-    if not cut.whole:
-        for run, lead in _runs(tuple(_before(node, groups))):
-            if (rare := _rarity(run)) > best.rarity or (best.early and rare >= RARE):
-                best = Alarm(run, rare, lead, False)
+    if cut.whole:
+        return Alarm(first, rarity, 0, True, EMPTY)
+    passed = tuple(_before(node, groups))
+    best = Alarm(first, rarity, cut.lead, True, Seq(passed) if width(Seq(passed))[1] == cut.lead is not None else None)
+    for start, stop in _runs(passed):
+        run, _, _ = _head(Seq(passed[start:stop]), SURE)
+        rare, before = _rarity(run), Seq(passed[:start])
+        if rare > best.rarity or (best.early and rare >= RARE):
+            best = Alarm(run, rare, width(before)[1], False, before)
     return best
 
 
@@ -260,13 +267,13 @@ def _flat(node: Node) -> Iterator[Node]:
             yield node
 
 
-def _runs(items: tuple[Node, ...]) -> Iterator[tuple[Node, int | None]]:
-    """The stretches of `items` that are not just anything, each with the most characters before it."""
+def _runs(items: tuple[Node, ...]) -> Iterator[tuple[int, int]]:
+    """The stretches of `items` that are not just anything."""
     start = 0
     for at, x in enumerate((*items, None)):
         if x is None or (_rarity(x) < PLAIN and not isinstance(x, Look)):
             if at > start:
-                yield _head(Seq(items[start:at]), SURE)[0], width(Seq(items[:start]))[1]
+                yield start, at
             start = at + 1
 
 

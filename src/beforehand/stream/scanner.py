@@ -124,8 +124,13 @@ class Scanner:
 
     def _rivals(self, start: int, winner: Watch, found: dict[Watch, tuple[int, int]]) -> bool:
         """Open the rules that may yet win against a match at `start`: their alarm is still to come."""
-        end, some = len(self._data), False
-        for watch in self._watches.rest:
+        end, some, suspects = len(self._data), False, self._watches.elsewhere
+        if self._watches.afoot is not None:
+            first, _ = self._watches.afoot(self._data, max(self._from, self._floor), end)
+            self.examined += end - max(first, 0)
+            if 0 <= first <= start:
+                suspects = self._watches.rest
+        for watch in suspects:
             low = end - self._bytes(watch.alarm.reach)
             if watch not in self._open and (max(low, self._from), watch.index) < (start, winner.index):
                 place = self._first(watch, low, False)

@@ -9,7 +9,7 @@ from ..frozen import EMPTY_DICT, Frozen, FrozenDict
 
 from . import engine
 from .prefix import Alarm, Parts, alarm, frontier, knotted, parts, width, without_looks
-from .regex import Alt, Node, PatternError, parse, show
+from .regex import EMPTY, Alt, Node, PatternError, Seq, parse, show
 
 
 class Rule(Frozen, frozen=True):
@@ -177,7 +177,8 @@ class Watches:
     """The rules of a set, and what looks for all of them at once. Lengths are characters, `None` where there is no limit.
 
     `alarms` finds any alarm, `begun` one that the end of the text cuts off and that is to be kept back
-    (`None` where there are none); `overlap`: how much of the text before is looked at again for alarms
+    (`None` where there are none), `afoot` the first place where a match that waits for its alarm could
+    have begun, save one of `elsewhere`; `overlap`: how much of the text before is looked at again for alarms
     that are cut off and not kept back; `memory`: how far back a match can begin or a keyword count, seen
     from the place where the next alarm may begin. `weak`: rules without an alarm worth the name.
     """
@@ -189,6 +190,8 @@ class Watches:
         alarms = [w.alarm for w in self.rest]
         self.alarms = _any_of([x.node for x in alarms])
         self.begun = _any_of([frontier(x.node, marked=False) for x in alarms if x.early], r"\z")
+        self.afoot = _any_of(_afoot(alarms), r"\z")
+        self.elsewhere = tuple([w for w in self.rest if w.alarm.before is None])
         self.overlap = _longest([x for x in alarms if not x.early])
         leads = [None if w.rule.keywords else w.alarm.lead for w in self.all]
         self.memory = None if None in leads else max((n for n in leads if n is not None), default=0)
@@ -204,6 +207,16 @@ class Watches:
 
 def _any_of(nodes: list[Node], end: str = "") -> engine.Search | None:
     return engine.search(f"(?:{show(Alt(tuple(nodes)), capture=False)}){end}") if nodes else None
+
+
+def _afoot(alarms: list[Alarm]) -> list[Node]:
+    """Everything up to each alarm, and the alarm, as far as it goes. What several have in common comes once."""
+    after: dict[str, list[Alarm]] = {}
+    for one in alarms:
+        if one.before is not None:
+            after.setdefault(show(one.before), []).append(one)
+    together = [(x[0].before or EMPTY, Alt(tuple([one.node for one in x]))) for x in after.values()]
+    return [frontier(Seq((before, any_alarm)), marked=False) for before, any_alarm in together]
 
 
 def _longest(alarms: list[Alarm]) -> int | None:

@@ -1,0 +1,396 @@
+"""A hook that raises, is late or returns nonsense never lets pass what it guards, whatever the way in which it fails."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from beforehand import Block, Hook, HookFailed, Replace, ToolContext, tool
+from beforehand.errors import Aborted, Stop
+from beforehand.seams import BY_NAME
+from beforehand.testing import text, thinking, tool_call
+from beforehand.validity import invalid_request
+from seams.refusals import BEGUN, OLD, REFUSALS, let_pass
+from seams.stage import CALL_THEN_TEXT, ONLY_TEXT, Stage, at, play
+
+SEAMS = list(BY_NAME)
+BY_CALL = ["prepare_tool_call", "before_tool_call", "after_tool_call"]
+SHORT = 0.01
+"""A time limit in seconds, for hooks that never answer in time."""
+
+
+def raises(error: BaseException | type[BaseException]) -> Callable[[Any], Any]:
+    def fail(_: Any) -> None:
+        raise error
+
+    return fail
+
+
+def raises_async(error: BaseException | type[BaseException]) -> Callable[[Any], Any]:
+    async def fail(_: Any) -> None:
+        raise error
+
+    return fail
+
+
+class Leaving(BaseException):
+    """Not an error, not one of our signals."""
+
+
+class BadAwaitable:
+    def __await__(self) -> Any:
+        raise OSError("the policy service is down")
+
+
+WAYS: dict[str, Callable[[Any], Any]] = {
+    "an exception": raises(OSError("the policy service is down")),
+    "an exception, async": raises_async(OSError("the policy service is down")),
+    "an awaitable that raises": lambda _: BadAwaitable(),
+    "StopIteration": raises(StopIteration("the policy service is down")),
+    "StopAsyncIteration, async": raises_async(StopAsyncIteration("the policy service is down")),
+    "a cancellation of its own": raises(asyncio.CancelledError("the policy service is down")),
+    "a cancellation of its own, async": raises_async(asyncio.CancelledError("the policy service is down")),
+    "a signal": raises(Stop("the policy service is down")),
+    "a signal, async": raises_async(Aborted("the policy service is down")),
+    "an exit": raises(SystemExit("the policy service is down")),
+    "an exit, async": raises_async(SystemExit("the policy service is down")),
+    "an assertion": raises(AssertionError("the policy service is down")),
+    "what is no Exception": raises(Leaving("the policy service is down")),
+    "what is no Exception, async": raises_async(Leaving("the policy service is down")),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("seam", SEAMS)
+async def test_a_hook_that_raises_lets_nothing_pass(seam: str, way: str) -> None:
+    told = "raised" if seam == "get_api_key" else "the policy service is down"  # what is raised about a key may hold the key
+    for watched in (True, False):
+        stage, said = await REFUSALS[seam](Hook(seam=seam, fn=WAYS[way], name="guard"), watched)
+        assert "guard" in said
+        assert told in said
+        if seam != "before_compaction":
+            assert {(d.hook, d.seam, d.verdict, d.on_error) for d in stage.result.decisions} == {("guard", seam, "failed", "closed")}
+            assert told in str(stage.result.decisions[0].reason)
+
+
+@pytest.mark.parametrize("seam", SEAMS)
+async def test_an_async_hook_that_is_late_lets_nothing_pass(seam: str) -> None:
+    async def guard(_: Any) -> None:
+        await asyncio.Event().wait()
+
+    _, said = await REFUSALS[seam](Hook(seam=seam, fn=guard, timeout=SHORT), True)
+    assert "guard" in said
+    assert f"{SHORT:g} s" in said
+
+
+@pytest.mark.parametrize("seam", SEAMS)
+async def test_a_sync_hook_that_is_late_lets_nothing_pass_and_its_late_answer_changes_nothing(seam: str) -> None:
+    let_go = threading.Event()
+    threads: list[threading.Thread] = []
+
+    def guard(_: Any) -> None:
+        threads.append(threading.current_thread())
+        let_go.wait()
+
+    stage, said = await REFUSALS[seam](Hook(seam=seam, fn=guard, timeout=SHORT), True)
+    before = (list(stage.talk.messages), stage.requests, len(stage.events), stage.bodies)
+    let_go.set()
+    for thread in threads:
+        await asyncio.to_thread(thread.join)
+    assert "guard" in said
+    assert threads
+    assert (list(stage.talk.messages), stage.requests, len(stage.events), stage.bodies) == before
+
+
+@pytest.mark.parametrize("seam", SEAMS)
+async def test_a_hook_in_time_is_heard_with_a_time_limit_too(seam: str) -> None:
+    """The control of the two before: a time limit alone refuses nothing."""
+
+    await let_pass(seam, Hook(seam=seam, fn=lambda _: None, timeout=60, name="guard"))
+    await let_pass(seam, Hook(seam=seam, fn=says_nothing, timeout=60, name="guard"))
+
+
+async def says_nothing(_: Any) -> None:
+    return None
+
+
+@pytest.mark.parametrize("seam", SEAMS)
+async def test_after_a_failure_the_conversation_goes_on(seam: str) -> None:
+    down = [True]
+
+    def guard(_: Any) -> None:
+        if down:
+            raise OSError("the policy service is down")
+
+    stage, _ = await REFUSALS[seam](Hook(seam=seam, fn=guard), True)
+    down.clear()
+    stage.model.responses = [*stage.model.responses[: stage.requests], *CALL_THEN_TEXT]
+    before = stage.requests
+    await stage.run("Again")
+    assert (stage.result.stop_reason, stage.result.text) == ("completed", "All done.")
+    assert stage.requests == before + 2
+    assert [why for request in stage.model.requests if (why := invalid_request(request))] == []
+    assert stage.asked(-2)[-1] == ("user", "Again")
+
+
+# --- on_error ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["an exception", "an exception, async", "a cancellation of its own", "a signal"])
+@pytest.mark.parametrize("seam", SEAMS)
+async def test_a_hook_that_fails_open_lets_everything_pass(seam: str, way: str) -> None:
+    await let_pass(seam, Hook(seam=seam, fn=WAYS[way], on_error="open"))
+
+
+@pytest.mark.parametrize("seam", SEAMS)
+async def test_nonsense_from_a_hook_that_fails_open_lets_everything_pass(seam: str) -> None:
+    await let_pass(seam, at(seam, {"block": True}, on_error="open"))
+
+
+@pytest.mark.parametrize("seam", [s for s in SEAMS if s != "before_compaction"])
+async def test_a_failure_that_was_let_pass_is_on_record(seam: str) -> None:
+    stage = await play(Hook(seam=seam, fn=WAYS["an exception"], on_error="open", name="guard"))
+    records = [d for d in stage.result.decisions if d.hook == "guard"]
+    assert records
+    assert {(d.seam, d.verdict, d.on_error) for d in records} == {(seam, "failed_open", "open")}
+    assert ("raised OSError" if seam == "get_api_key" else "the policy service is down") in str(records[0].reason)
+
+
+async def test_a_late_hook_that_fails_open_lets_pass_and_its_late_refusal_is_discarded() -> None:
+    let_go = threading.Event()
+    threads: list[threading.Thread] = []
+
+    def guard(_: Any) -> Block:
+        threads.append(threading.current_thread())
+        let_go.wait()
+        return Block("Too late.")
+
+    stage = await play(Hook(seam="before_tool_call", fn=guard, timeout=SHORT, on_error="open"))
+    let_go.set()
+    for thread in threads:
+        await asyncio.to_thread(thread.join)
+    assert (stage.bodies, stage.results[0].text, stage.result.stop_reason) == ([1], "saw 1", "completed")
+    assert [d.verdict for d in stage.result.decisions] == ["failed_open"]
+
+
+async def test_a_late_replacement_is_discarded() -> None:
+    let_go = threading.Event()
+
+    def guard(_: Any) -> Replace:
+        let_go.wait()
+        return Replace(args={"n": 2})
+
+    stage = await play(Hook(seam="prepare_tool_call", fn=guard, timeout=SHORT, on_error="open"))
+    let_go.set()
+    assert stage.bodies == [1]
+
+
+@pytest.mark.parametrize("seam", [s for s in SEAMS if s not in (*BY_CALL, "before_compaction")])
+async def test_a_failure_that_aborts_is_the_same_where_a_closed_one_ends_the_run(seam: str) -> None:
+    await REFUSALS[seam](Hook(seam=seam, fn=WAYS["an exception"], on_error="abort", name="guard"), True)
+
+
+@pytest.mark.parametrize("watched", [True, False])
+@pytest.mark.parametrize("seam", BY_CALL)
+async def test_a_failure_about_a_call_that_aborts_ends_the_run_with_every_call_answered(seam: str, watched: bool) -> None:
+    two = [[tool_call("look", {"n": 1}), tool_call("look", {"n": 2})], text("All done.")]
+    stage = await play(at(seam, only_first, on_error="abort"), replies=two, watched=watched)
+    assert isinstance(stage.result.error, HookFailed)
+    assert (stage.result.error.hook, stage.result.error.seam, stage.result.stop_reason, stage.requests) == ("guard", seam, "error", 1)
+    assert [r.tool_call_id for r in stage.results] == [c.id for c in stage.talk.messages[1].tool_calls]
+    assert stage.results[0].is_error
+    assert "saw 1" not in stage.results[0].text
+    assert 1 not in stage.bodies or seam == "after_tool_call"
+
+
+def only_first(context: Any) -> None:
+    call = getattr(context, "call", context)
+    if call.args["n"] == 1:
+        raise OSError("the policy service is down")
+
+
+async def test_a_compaction_whose_hook_aborts_raises_and_compacts_nothing() -> None:
+    stage = Stage(Hook(seam="before_compaction", fn=WAYS["an exception"], on_error="abort", name="guard"), messages=OLD, replies=[text("A summary.")])
+    with pytest.raises(HookFailed, match="guard"):
+        await stage.talk.compact(keep=2)
+    assert (stage.requests, list(stage.talk.messages)) == (0, OLD)
+    assert not stage.talk.is_running
+
+
+# --- what was let pass before stays, what was not yet does not ---------------------------------------
+
+
+async def test_text_let_pass_before_the_failure_is_kept_and_nothing_after_it() -> None:
+    def guard(chunk: Any) -> None:
+        if "1234" in chunk.pending:
+            raise OSError("the policy service is down")
+
+    stage = await play(Hook(seam="on_chunk", fn=guard), replies=[text("", chunks=["My PIN ", "is 1234, ", "keep it."])])
+    assert isinstance(stage.result.error, HookFailed)
+    assert stage.shown == "My PIN "
+    assert (stage.history[-1], stage.talk.messages[-1].stop_reason) == (("assistant", "My PIN "), "error")
+
+
+async def test_text_held_back_when_the_failure_comes_is_dropped() -> None:
+    def guard(chunk: Any) -> Any:
+        if chunk.final:
+            raise OSError("the policy service is down")
+        return Replace(text=chunk.pending, hold=len(chunk.pending))
+
+    stage = await play(Hook(seam="on_chunk", fn=guard), replies=ONLY_TEXT)
+    assert isinstance(stage.result.error, HookFailed)
+    assert (stage.shown, [m for m in stage.history if m[1]]) == ("", BEGUN)
+
+
+@pytest.mark.parametrize("kind", ["text", "thinking", "tool_call"])
+async def test_a_failure_in_any_channel_lets_no_call_run(kind: str) -> None:
+    def guard(chunk: Any) -> None:
+        if chunk.kind == kind:
+            raise OSError("the policy service is down")
+
+    reply = [thinking("Hm."), text("Let me look."), tool_call("look", {"n": 1})]
+    control = await play(replies=[reply, text("All done.")])
+    stage = await play(Hook(seam="on_chunk", fn=guard), replies=[reply, text("All done.")])
+    assert control.bodies == [1]
+    assert (stage.bodies, stage.requests, stage.result.stop_reason) == ([], 1, "error")
+    assert isinstance(stage.result.error, HookFailed)
+
+
+@pytest.mark.parametrize("hold", [True, False])
+async def test_a_reply_whose_message_hook_fails_is_in_no_history_and_in_no_later_request(hold: bool) -> None:
+    failing = first_reply_fails()
+    stage = Stage(Hook(seam="on_message", fn=failing, hold=hold), replies=[text("My PIN is 1234."), text("All done.")])
+    await stage.run()
+    assert isinstance(stage.result.error, HookFailed)
+    assert "1234" not in str(stage.history), "the history would hold what nobody let pass"
+    assert "1234" not in stage.shown
+    await stage.run("Again")
+    assert (stage.result.text, "1234" in str(stage.asked(-1))) == ("All done.", False)
+
+
+def first_reply_fails() -> Callable[[Any], None]:
+    failed: list[None] = []
+
+    def guard(incoming: Any) -> None:
+        if incoming.origin == "model" and not failed:
+            failed.append(None)
+            raise OSError("the policy service is down")
+
+    return guard
+
+
+async def test_a_tool_result_whose_message_hook_fails_is_withheld_and_the_call_still_answered() -> None:
+    def guard(incoming: Any) -> None:
+        if incoming.origin == "tool":
+            raise OSError("the policy service is down")
+
+    stage = await play(Hook(seam="on_message", fn=guard))
+    assert isinstance(stage.result.error, HookFailed)
+    assert (stage.bodies, stage.requests) == ([1], 1)
+    [result] = stage.results
+    assert (result.is_error, "saw 1" in str(result)) == (True, False)
+
+
+async def test_a_failure_about_one_call_leaves_its_siblings_alone() -> None:
+    two = [[tool_call("look", {"n": 1}), tool_call("look", {"n": 2})], text("All done.")]
+    stage = await play(at("before_tool_call", only_first), replies=two)
+    assert (stage.bodies, stage.result.stop_reason) == ([2], "completed")
+    assert [r.is_error for r in stage.results] == [True, False]
+
+
+@pytest.mark.parametrize("seam", ["before_turn", "on_message", "finish_turn", "after_turn", "prepare_next_turn"])
+async def test_a_steering_message_is_not_lost_when_a_hook_fails(seam: str) -> None:
+    down: list[None] = []
+
+    def guard(context: Any) -> None:
+        if seam == "on_message" and context.origin != "steer":
+            return
+        if down:
+            raise OSError("the policy service is down")
+
+    def looks(n: int) -> str:
+        stage.talk.steer("Steered")
+        down.append(None)
+        return "saw 1"
+
+    stage = Stage(Hook(seam=seam, fn=guard), looks=looks)
+    await stage.run()
+    assert isinstance(stage.result.error, HookFailed)
+    assert [m.text for m in stage.talk.queued] == ["Steered"]
+    down.clear()
+    await stage.run("Again")
+    assert [m for m in stage.history if m[1] == "Steered"] == [("user", "Steered")]
+
+
+async def test_streamed_progress_is_withheld_when_the_hook_that_must_see_it_fails() -> None:
+    @tool
+    async def work(ctx: ToolContext) -> str:
+        ctx.update("PIN 1234")
+        await asyncio.wait([asyncio.ensure_future(says_nothing(None))])
+        return "worked"
+
+    def guard(outcome: Any) -> None:
+        if outcome.partial:
+            raise OSError("the policy service is down")
+
+    replies = [tool_call("work"), text("All done.")]
+    control = await play(tools=[work], replies=replies)
+    stage = await play(at("after_tool_call", guard), tools=[work], replies=replies)
+    assert [e.partial.text for e in control.heard("tool_execution_update")] == ["PIN 1234"]
+    assert (stage.heard("tool_execution_update"), stage.results[0].text) == ([], "worked")
+
+
+async def test_a_failure_about_a_nested_call_refuses_it_and_its_parent_reads_why() -> None:
+    heard: list[Any] = []
+
+    @tool
+    async def outer(ctx: ToolContext) -> str:
+        heard.append(await ctx.call_tool("look", {"n": 1}))
+        return "went on"
+
+    guard = Hook(seam="before_tool_call", fn=WAYS["an exception"], tools=("look",), name="guard")
+    stage = await play(guard, tools=[outer], replies=[tool_call("outer"), text("All done.")])
+    assert (stage.bodies, heard[0].is_error, heard[0].outcome, stage.results[0].text) == ([], True, "blocked", "went on")
+    assert "the policy service is down" in heard[0].text
+
+
+async def test_a_failure_about_a_nested_call_that_aborts_ends_the_run() -> None:
+    @tool
+    async def outer(ctx: ToolContext) -> str:
+        await ctx.call_tool("look", {"n": 1})
+        return "went on"
+
+    guard = Hook(seam="before_tool_call", fn=WAYS["an exception"], tools=("look",), on_error="abort", name="guard")
+    stage = await play(guard, tools=[outer], replies=[tool_call("outer"), text("All done.")])
+    assert isinstance(stage.result.error, HookFailed)
+    assert (stage.bodies, stage.requests, len(stage.results)) == ([], 1, 1)
+
+
+# --- somebody wants to leave -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seam", SEAMS)
+async def test_an_interrupt_from_the_keyboard_goes_through_and_still_lets_nothing_pass(seam: str) -> None:
+    pressed: list[None] = []
+
+    def guard(_: Any) -> None:
+        if not pressed:
+            pressed.append(None)
+            raise KeyboardInterrupt
+
+    stage = Stage(Hook(seam=seam, fn=guard), messages=OLD if seam == "before_compaction" else (), watched=False)
+    with pytest.raises(KeyboardInterrupt):
+        await (stage.talk.compact(keep=2) if seam == "before_compaction" else stage.run())
+    number = BY_NAME[seam].number
+    assert (stage.requests, stage.bodies) == (int(9 <= number <= 16 and seam != "on_message"), [1] if 13 <= number <= 16 else [])
+    calls = [call.id for m in stage.talk.messages for call in getattr(m, "tool_calls", ())]
+    assert [r.tool_call_id for r in stage.results] == calls, "every call has its result"
+    assert "saw 1" not in str(stage.history) or number > 13
+    assert not stage.talk.is_running
+    stage.model.responses = [*stage.model.responses[: stage.requests], *CALL_THEN_TEXT]
+    await stage.run("Again")
+    assert (stage.result.stop_reason, stage.result.text) == ("completed", "All done.")
