@@ -8,13 +8,13 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
-import inspect
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .errors import BeforehandError, ConfigError, HookDefinitionError, ToolDefinitionError, UnknownModel
+from .errors import ConfigError, HookDefinitionError, ToolDefinitionError, UnknownModel
 from .hooks.hook import Hook, where_of
 from .hooks.registry import HookSet, collect
 from .limits import Limits
@@ -156,19 +156,21 @@ def load_file(path: Path, what: str) -> Any:
     sys.modules[name] = module  # decorators look the module up to resolve type hints
     try:
         spec.loader.exec_module(module)
-    except BeforehandError:
-        raise
+    except ConfigError as error:
+        raise type(error)(f"{_line_of(error, path)}: {error}") from None
     except SyntaxError as error:
         raise ConfigError(f"{error.filename or path}:{error.lineno or 0}: {error.msg}: correct the file, then try again") from error
     except Exception as error:
-        raise ConfigError(f"{_line_of(error, path)}: {type(error).__name__}: {error}: the {what} file could not be imported") from error
+        said = " ".join(str(error).split())
+        raise ConfigError(f"{_line_of(error, path)}: {type(error).__name__}: {said}: the {what} file could not be imported") from error
     return module
 
 
 def _line_of(error: Exception, path: Path) -> str:
     """Where in the user's file an exception came from."""
-    frames = [f for f in inspect.getinnerframes(error.__traceback__) if Path(f.filename) == path] if error.__traceback__ else []
-    return f"{path}:{frames[-1].lineno}" if frames else str(path)
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [f.lineno for f in frames if Path(f.filename).resolve() == path.resolve()]
+    return f"{path}:{lines[-1]}" if lines else str(path)
 
 
 __all__ = ["ADAPTERS", "load_file", "load_hooks", "load_model", "load_tools", "make_plan", "where_of"]

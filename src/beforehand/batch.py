@@ -75,13 +75,7 @@ async def run_calls(run: RunState, message: AssistantMessage, parts: Sequence[To
 
 async def resume_calls(run: RunState, waiting: Suspension, answers: Mapping[str, HumanAnswer]) -> Results:
     """Go on with a batch that waited, now that a person has answered. A call without an answer is refused."""
-    to_run = []
-    for call in waiting.calls:
-        if call.outcome == "pending":
-            await _answered(run, waiting.batch, call, answers)
-            if call.outcome is None:
-                run.calls[call.id] = call
-                to_run.append(call)
+    to_run = [call for call in waiting.calls if call.outcome == "pending" and await _may_run(run, waiting.batch, call, answers)]
     if _in_sequence(run, to_run):
         for call in to_run:
             await _run_bodies(run, [call])
@@ -90,17 +84,21 @@ async def resume_calls(run: RunState, waiting: Suspension, answers: Mapping[str,
     return await _store_all(run, waiting)
 
 
-async def _answered(run: RunState, batch: Batch, call: Call, answers: Mapping[str, HumanAnswer]) -> None:
+async def _may_run(run: RunState, batch: Batch, call: Call, answers: Mapping[str, HumanAnswer]) -> bool:
+    """Apply a person's answer to a waiting call. False: it is settled, or waits for another answer."""
     if call.suspended is not None:
         call.outcome = None
         _continue_inside(call, {p.call_id: answers.get(p.call_id) for p in call.suspended.pending})
-        return
-    try:
-        await apply_answer(run, call, batch, answers.get(call.id))
-    except Aborted:
-        call.settle("aborted", "Operation aborted")
-    if call.outcome is not None and call.outcome != "pending":
+    else:
+        try:
+            await apply_answer(run, call, batch, answers.get(call.id))
+        except Aborted:
+            call.settle("aborted", "Operation aborted")
+    if call.outcome is None:
+        run.calls[call.id] = call
+    elif call.outcome != "pending":
         await settle(run, call)
+    return call.outcome is None
 
 
 def _continue_inside(call: Call, answers: dict[str, Any]) -> None:

