@@ -30,7 +30,7 @@ LAYERS = (
     ("state",),
     ("hooks", "stream", "sandbox", "journal", "models"),
     ("rules", "workspace"),
-    ("calls",),
+    ("calls", "draft"),
     ("gating",),
     ("toolcall",),
     ("request", "respond"),

@@ -19,7 +19,7 @@ from .messages import AssistantMessage, ToolCall, ToolMessage
 from .respond import ON_MESSAGE, same_role
 from .seams import IncomingMessage
 from .state import RunState
-from .toolcall import announce, check, conclude, execute, look_up, settle
+from .toolcall import LATE, announce, check, conclude, execute, look_up, settle, settle_unseen
 
 TRUNCATED = (
     "Tool {name} was not run: the reply was cut at its length limit, so the arguments may be incomplete. "
@@ -59,7 +59,8 @@ async def run_calls(run: RunState, message: AssistantMessage, parts: Sequence[To
     if run.sequential and _in_sequence(run, calls):
         return await _sequential(run, batch, calls)
     for call in calls:
-        await _preflight(run, batch, call)
+        if run.events.takers["tool_execution_start"] or look_up(run, call) or call.outcome is not None:
+            await _preflight(run, batch, call)
     if batch.steered_by is not None or run.signal.aborted:
         for call in calls:
             if call.outcome is None:
@@ -146,7 +147,7 @@ async def _all_truncated(run: RunState, calls: list[Call]) -> Results:
         await announce(run, call)
         call.settle("truncated", TRUNCATED.format(name=call.name))
         await conclude(run, call)
-        await _store(run, [call], results)
+        await _store(run, call, _result_message(run, call, results), results)
     return results
 
 
@@ -159,7 +160,7 @@ async def _sequential(run: RunState, batch: Batch, calls: list[Call]) -> Results
         await _run_bodies(run, [call])
         waits = waits or call.outcome == "pending"
         if not waits:
-            await _store(run, [call], results)
+            await _store(run, call, _result_message(run, call, results), results)
     assert batch.message is not None
     return await _store_all(run, Suspension(batch.message, batch, calls, results.messages, results.failure))
 
@@ -204,7 +205,7 @@ async def _collect(run: RunState, tasks: dict[asyncio.Task[None], Call]) -> None
     raised: BaseException | None = None
     for task, call in tasks.items():
         if not task.done() or call.outcome is None:
-            call.settle("aborted", "Operation aborted. What the tool did by then is not known.")
+            call.settle("aborted", LATE)
             await conclude(run, call)
         if task.done() and not task.cancelled() and task.exception() is not None:
             raised = raised or task.exception()
@@ -216,7 +217,7 @@ async def _collect(run: RunState, tasks: dict[asyncio.Task[None], Call]) -> None
 
 async def _body(run: RunState, call: Call) -> None:
     await execute(run, call)
-    if not call.concluded:  # otherwise it was given up after an abort, and this is a late result
+    if not call.concluded and not settle_unseen(run, call):  # concluded: given up after an abort, this is a late result
         await settle(run, call)
 
 
@@ -230,29 +231,36 @@ async def _store_all(run: RunState, done: Suspension) -> Results:
         if call.outcome == "pending":
             return Results(done.stored, suspended=done)
         terminate = terminate and call.result.terminate
-    results = Results(list(done.stored), terminate, failure=done.failure)
-    await _store(run, done.calls[len(done.stored) :], results)
+    results = Results(done.stored, terminate, failure=done.failure)
+    for call in done.calls[len(done.stored) :]:
+        message = _result_message(run, call, results)
+        if run.hooks.on_message or run.events:
+            await _store(run, call, message, results)
+        else:
+            run.store(message)
+            results.messages.append(message)
     return results
 
 
-async def _store(run: RunState, calls: Sequence[Call], results: Results) -> None:
-    """Put results into the history. Whatever a hook at 10 does, each call gets exactly one."""
-    takers = run.events.takers
-    for call in calls:
-        result = call.result
-        message = ToolMessage(call.id, call.name, result.content, result.is_error, result.details, result.usage)
-        if call.failure is not None:
-            results.failure = results.failure or call.failure
-        if result.usage is not None:
-            run.add_usage(result.usage, "")
-        if run.hooks.on_message:
-            message = await _judge(run, call, message, run.hooks.on_message, results)
-        if takers["message_start"]:
-            await run.emit(MessageStart(message=message, origin="tool", **run.event_fields()))
-        run.store(message)
-        results.messages.append(message)
-        if takers["message_end"]:
-            await run.emit(MessageEnd(message=message, origin="tool", **run.event_fields()))
+def _result_message(run: RunState, call: Call, results: Results) -> ToolMessage:
+    result = call.result
+    if call.failure is not None:
+        results.failure = results.failure or call.failure
+    if result.usage is not None:
+        run.add_usage(result.usage, "")
+    return ToolMessage(call.id, call.name, result.content, result.is_error, result.details, result.usage)
+
+
+async def _store(run: RunState, call: Call, message: ToolMessage, results: Results) -> None:
+    """Put a result into the history. Whatever a hook at 10 does, the call gets exactly one."""
+    if run.hooks.on_message:
+        message = await _judge(run, call, message, run.hooks.on_message, results)
+    if run.events.takers["message_start"]:
+        await run.emit(MessageStart(message=message, origin="tool", **run.event_fields()))
+    run.store(message)
+    results.messages.append(message)
+    if run.events.takers["message_end"]:
+        await run.emit(MessageEnd(message=message, origin="tool", **run.event_fields()))
 
 
 async def _judge(run: RunState, call: Call, message: ToolMessage, hooks: tuple[Hook, ...], results: Results) -> ToolMessage:

@@ -12,7 +12,7 @@ from .errors import HookFailed, Stop
 from .events import Outcome
 from .frozen import EMPTY_DICT, FrozenDict
 from .history import History, HistoryView
-from .messages import AssistantMessage, ToolCall
+from .messages import AssistantMessage, ToolCall, clean
 from .seams import PendingCall
 from .tools import Tool, ToolResult
 
@@ -31,7 +31,7 @@ _NOTHING = ToolResult()
 class Call(msgspec.Struct, eq=False):
     """One call on its way through the pipeline. `outcome` is `None` until it is settled.
 
-    `args` are the validated arguments, `None` where nobody looks at them; `asked` is the question a person must answer;
+    `args` are the validated arguments, `None` where nobody looks at them; `asked` is the question a person must answer, `rest` what the other hooks said;
     `resume_with` replaces the body of a call that waited for a person inside; `failure` must end the run.
     """
 
@@ -49,6 +49,7 @@ class Call(msgspec.Struct, eq=False):
     duration: float = 0.0
     asked: Ask | None = None
     asked_by: str = ""
+    rest: Any = None
     edits: int = 0
     failure: HookFailed | None = None
     suspended: Suspend | None = None
@@ -64,7 +65,7 @@ class Call(msgspec.Struct, eq=False):
     def settle(self, outcome: Outcome, text: str, terminate: bool = False) -> None:
         """This call will not run: the model reads `text` as an error."""
         self.outcome = outcome
-        self.result = ToolResult(text, is_error=True, terminate=terminate)
+        self.result = ToolResult(clean(text), is_error=True, terminate=terminate)
 
     def pending(self) -> tuple[PendingApproval, ...]:
         """What a person is asked about this call."""

@@ -8,7 +8,7 @@ from .decisions import Continue, End
 from .errors import Aborted, HookFailed
 from .events import MessageEnd, MessageStart, StopReason, TurnEnd
 from .hooks.dispatch import dispatch
-from .messages import AssistantMessage, ToolMessage
+from .messages import AssistantMessage, ToolMessage, clean
 from .seams import BY_NAME, FinishedTurn
 from .state import RunState
 
@@ -74,7 +74,7 @@ async def store_failure(run: RunState, why: str) -> AssistantMessage:
     run.messages_made += 1
     message = AssistantMessage(
         (), "error", model=run.model.name, provider=run.model.provider, id=f"{run.run_id[:12]}-{run.messages_made}",
-        thinking_level=run.thinking_level, error=why, origin="hook",
+        thinking_level=run.thinking_level, error=clean(why), origin="hook",
     )  # fmt: skip
     if run.events.takers["message_start"]:
         await run.emit(MessageStart(message=message, origin="hook", **run.event_fields()))

@@ -25,8 +25,11 @@ def digest_of(value: Any) -> str:
     """SHA-256, in hex, of `value` as canonical JSON (sorted keys), or of its `repr` where JSON cannot hold it."""
     try:
         text = _sorted_json(value)
-    except (TypeError, ValueError, RecursionError, OverflowError):
-        text = repr(value).encode("utf-8", "backslashreplace")
+    except Exception:
+        try:
+            text = repr(value).encode("utf-8", "backslashreplace")
+        except Exception:  # a value of user code that cannot even be shown
+            text = type(value).__name__.encode()
     return hashlib.sha256(text).hexdigest()
 
 

@@ -20,7 +20,7 @@ from .loop import run_loop
 from .history import History, HistoryView
 from .messages import (
     MESSAGE_TYPES, AssistantMessage, CustomMessage, Image, Message, SystemMessage, Text, ToolMessage, UserMessage,
-    is_sendable, sealed,
+    clean, is_sendable, sealed,
 )  # fmt: skip
 from .results import RunResult, result_of
 from .state import Plan, Queues, RunState
@@ -286,7 +286,7 @@ def _busy() -> ConversationBusy:
 def as_messages(prompt: Any) -> list[Message]:
     """A prompt as messages: a string, a message, parts of one user message, or a list of messages."""
     if isinstance(prompt, str):
-        return [UserMessage(prompt)]
+        return [UserMessage(clean(prompt))]
     if isinstance(prompt, MESSAGE_TYPES):
         return _checked([prompt])
     if isinstance(prompt, list | tuple | HistoryView):
@@ -310,7 +310,7 @@ def _checked(messages: Iterable[Any]) -> list[Message]:
 
 def _queued(message: str | Message, origin: Any) -> Message:
     if isinstance(message, str):
-        return UserMessage(message, origin=origin)
+        return UserMessage(clean(message), origin=origin)
     if not isinstance(message, MESSAGE_TYPES):
         raise ConfigError(f"cannot queue a {type(message).__name__}: expected a string or a message")
     return msgspec.structs.replace(_checked([message])[0], origin=origin)

@@ -54,3 +54,37 @@ def leave_behind(body: Coroutine[Any, Any, Any], thrown: BaseException) -> None:
 def forget(future: asyncio.Future[Any]) -> None:
     """Nobody will look at this result: its failure is no news either."""
     future.add_done_callback(lambda f: f.cancelled() or f.exception())
+
+
+class _Raised:
+    """What a contained body raised."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+def contained(awaitable: Any) -> asyncio.Future[Any]:
+    """User code in a task of its own. `result_of` gives what it returned, or raises what it raised.
+
+    A task that ends with SystemExit, or any BaseException of the user's own, would tear the event loop down.
+    """
+
+    async def run() -> Any:
+        try:
+            return await awaitable
+        except (Exception, asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:
+            return _Raised(error)
+
+    return asyncio.ensure_future(run())
+
+
+def result_of(future: asyncio.Future[Any]) -> Any:
+    """The result of a finished future, contained or not."""
+    result = future.result()
+    if type(result) is _Raised:
+        raise result.error
+    return result

@@ -16,18 +16,28 @@ logger = logging.getLogger("beforehand")
 Listener: TypeAlias = Callable[[Any], Awaitable[Any] | Any]
 
 
+_NOBODY: dict[str, tuple[Listener, ...]] = dict.fromkeys(EVENT_TYPES, ())
+
+
 class Emitter:
     """Who listens to what. `takers[type]` is empty when nobody does, so that the event need not be built."""
 
     __slots__ = ("_all", "_named", "takers", "watches_wire")
 
     def __init__(self, listeners: Iterable[Listener] = (), parent: Emitter | None = None) -> None:
-        self._all: list[Listener] = [*(parent._all if parent else ()), *listeners]
-        self._named: dict[str, list[Listener]] = {name: list(fns) for name, fns in parent._named.items()} if parent else {}
-        self.takers: dict[str, tuple[Listener, ...]] = {}
-        self._rebuild()
+        self._all: list[Listener] = list(listeners)
+        self._named: dict[str, list[Listener]] = {}
+        self.takers: dict[str, tuple[Listener, ...]]
+        if not self._all and not parent:
+            self.takers, self.watches_wire = _NOBODY, False
+        else:
+            if parent is not None:
+                self._all[:0] = parent._all
+                self._named = {name: list(fns) for name, fns in parent._named.items()}
+            self._rebuild()
 
     def _rebuild(self) -> None:
+        self.takers = {}
         everything = tuple(self._all)
         for name in EVENT_TYPES:
             heard = () if name in OPT_IN else everything

@@ -164,6 +164,15 @@ class FrozenError(TypeError, AttributeError):
     """An attempt to change a frozen value. Hooks return a decision instead of editing in place."""
 
 
+def describe(error: BaseException) -> str:
+    """"Type: text" of an exception made by user code, whose text may itself be broken."""
+    try:
+        text = str(error)
+    except Exception:
+        text = ""
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
 class Stop(BaseException):
     """Root of the signals that stop work without being errors. Never caught by `except Exception`."""
 

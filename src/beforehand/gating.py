@@ -9,7 +9,7 @@ import msgspec
 
 from .calls import Batch, Call
 from .decisions import DEFAULT_BLOCK_REASON, Answer, Approve, Ask, Block, Deny, Edit, Interrupt, Steer
-from .errors import Aborted, HookFailed
+from .errors import Aborted, HookFailed, describe
 from .frozen import FrozenDict
 from .hooks.check import Refused
 from .hooks.dispatch import Ruling, dispatch
@@ -77,7 +77,10 @@ async def _apply_gate(run: RunState, call: Call, batch: Batch, ruling: Ruling, a
         _answer(call, verdict, ruling)
     elif isinstance(verdict, Ask):
         assert call.context is not None
-        if approved != call.context.args_digest:
+        call.rest = ruling.without(GATE, Ask)
+        if approved == call.context.args_digest:
+            await _apply_gate(run, call, batch, call.rest, None)
+        else:
             call.asked, call.asked_by = verdict, ruling.by.name if ruling.by else ""
             await _ask(run, call, batch)
 
@@ -110,6 +113,7 @@ async def _ask(run: RunState, call: Call, batch: Batch) -> None:
             run.enter_guarded()
             answer = await answer
             run.leave_guarded()
+            run.survived()
     except (KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:
@@ -119,7 +123,7 @@ async def _ask(run: RunState, call: Call, batch: Batch) -> None:
             raise Aborted("aborted while a person was asked") from None
         if isinstance(error, asyncio.CancelledError) and run.cancelled_from_outside():
             raise
-        call.settle("blocked", f"Nobody could be asked for approval ({type(error).__name__}: {error}): the call was not run.")
+        call.settle("blocked", f"Nobody could be asked for approval ({describe(error)}): the call was not run.")
         return
     await apply_answer(run, call, batch, answer)
 
@@ -128,6 +132,8 @@ async def apply_answer(run: RunState, call: Call, batch: Batch, answer: Any) -> 
     """Go on with a call a person has spoken about. Anything but `Approve`, `Deny` or `Edit` is a refusal."""
     call.outcome = None
     if isinstance(answer, Approve):
+        if call.rest is not None:  # the person has lifted the question, and no other hook's verdict
+            await _apply_gate(run, call, batch, call.rest, None)
         return
     if isinstance(answer, Deny):
         call.settle("blocked", answer.reason or "A person declined this call.")

@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from .batch import Results, Suspension, resume_calls, run_calls
 from .closing import AFTER, Turn, close_turn, end_failed_turn, store_failure
 from .decisions import Answer, Block, Interrupt
+from .draft import Source
 from .errors import Aborted, BeforehandError, HookFailed, RunError
 from .events import AgentEnd, AgentStart, MessageEnd, MessageStart, StopReason, TurnStart
 from .hooks.dispatch import dispatch
 from .messages import Message
 from .request import adopt_update, answer_message, apply_update, authorize, prepare_request, replay, send
-from .respond import ON_MESSAGE, Source, receive_reply, same_role
+from .respond import ON_MESSAGE, receive_reply, same_role
 from .seams import BY_NAME, Cause, IncomingMessage, NextTurn, RunStart
 from .seams import TurnStart as BeforeTurn
 from .state import RunState
@@ -28,7 +29,7 @@ BEFORE_RUN, BEFORE_TURN, NEXT = (BY_NAME[n] for n in ("before_run", "before_turn
 async def run_loop(run: RunState, prompts: Sequence[Message], waiting: Suspension | None = None, answers: object = None) -> None:
     """Do one run, with these prompts or from a batch that waited. What became of it is in `run` afterwards."""
     try:
-        if prompts and (asked := run.hooks.before_run):
+        if waiting is None and (asked := run.hooks.before_run):
             ruling = await dispatch(run, BEFORE_RUN, asked, RunStart(run.info, tuple(prompts), run.history.view()))
             if ruling.verdict is not None:
                 run.stop_reason, run.reason = "blocked", ruling.verdict.reason  # type: ignore[attr-defined]

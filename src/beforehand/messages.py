@@ -63,6 +63,11 @@ Part: TypeAlias = Text | Thinking | ToolCall | Image
 Content: TypeAlias = str | tuple[Text | Image, ...]
 
 
+def clean(text: str) -> str:
+    """Text that UTF-8 can express: lone surrogates, which no request could carry, become escapes."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
 def text_of(content: str | Sequence[Any]) -> str:
     """The visible text of a message's content, parts joined without a separator."""
     if isinstance(content, str):
@@ -220,7 +225,10 @@ def sealed(message: Message) -> Message:
     """
     content = message.content
     kind = type(message)
-    if type(content) is not str:
+    if type(content) is str:
+        if not content.isascii():
+            message = msgspec.structs.replace(message, content=clean(content))
+    else:
         if not isinstance(content, list | tuple) or kind is SystemMessage:
             raise ValueError(f"has a {type(content).__name__} as content")
         allowed = (Text, Thinking, ToolCall, Image) if kind is AssistantMessage else (Text, Image)
@@ -229,9 +237,10 @@ def sealed(message: Message) -> Message:
                 raise ValueError(f"has a {type(part).__name__} in its content, which a {message.role} message cannot hold")
             if isinstance(part, Text | Thinking) and not isinstance(part.text, str):
                 raise ValueError(f"has a {type(part).__name__} part whose text is a {type(part.text).__name__}")
-        if type(content) is not tuple:
-            message = msgspec.structs.replace(message, content=tuple(content))
-    elif kind is AssistantMessage:
+        if type(content) is not tuple or any([isinstance(p, Text | Thinking) and not p.text.isascii() for p in content]):
+            parts = [msgspec.structs.replace(p, text=clean(p.text)) if isinstance(p, Text | Thinking) else p for p in content]
+            message = msgspec.structs.replace(message, content=tuple(parts))
+    if kind is AssistantMessage and type(content) is str:
         message = msgspec.structs.replace(message, content=(Text(content),) if content else ())
     if (kind is ToolMessage or kind is CustomMessage) and message.details is not None:  # type: ignore[union-attr]
         message = msgspec.structs.replace(message, details=freeze(message.details))  # type: ignore[union-attr]

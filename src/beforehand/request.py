@@ -5,22 +5,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import msgspec
 
 from .decisions import Answer, Block
-from .errors import Aborted, ConfigError, RequestBlocked, RequestTooLarge
+from .errors import Aborted, ConfigError, RequestBlocked, RequestTooLarge, RunError, describe
 from .hooks.check import Refused
 from .hooks.dispatch import Ruling, dispatch
 from .history import History, HistoryView, estimate_tokens
 from .messages import (
-    AssistantMessage, Image, Message, Request, Text, Thinking, ThinkingLevel, ToolCall, ToolMessage, is_sendable,
+    AssistantMessage, Image, Message, MessageStop, Request, Text, Thinking, ThinkingLevel, ToolCall, ToolMessage, is_sendable,
 )  # fmt: skip
 from .models.base import NO_CALL_INFO, CallInfo, Finish, ImageDelta, Model, ModelEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from .seams import BY_NAME, KeyRequest, MessagesView, OutgoingRequest, ProviderCall, RequestKind, RequestPlan
-from .state import RunState, Scope
+from .state import STREAMING, RunState
 from .validity import invalid_messages
 
 PREPARE, TRANSFORM, CONVERT, PROVIDER, KEY, AUTHORIZE = (
@@ -86,18 +87,33 @@ async def _system_text(run: RunState) -> str:
         return run.system
     texts = [run.system] if run.system else []
     for instruction in run.plan.dynamic:
-        text = instruction(run.info)
-        if hasattr(text, "__await__"):
-            run.enter_guarded()
-            try:
-                text = await text
-            finally:
-                run.leave_guarded()
+        text = await _instruction(run, instruction)
         if text is not None and not isinstance(text, str):
             raise ConfigError(f"the dynamic instructions {getattr(instruction, '__name__', instruction)!r} returned a {type(text).__name__}: expected a string")
         if text:
             texts.append(text)
     return "\n\n".join(texts)
+
+
+async def _instruction(run: RunState, instruction: Any) -> Any:
+    try:
+        text = instruction(run.info)
+        if hasattr(text, "__await__"):
+            run.enter_guarded()
+            text = await text
+            run.survived()
+        return text
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:
+        if run.was_aborted_by(error):
+            raise Aborted("aborted while the instructions were made") from None
+        if isinstance(error, asyncio.CancelledError) and run.cancelled_from_outside():
+            raise
+        name = getattr(instruction, "__name__", type(instruction).__name__)
+        raise RunError(f"the instructions {name!r} raised {describe(error)}") from (error if isinstance(error, Exception) else None)
+    finally:
+        run.leave_guarded()
 
 
 async def _convert(run: RunState, messages: Sequence[Message], model: Model) -> Sequence[Message]:
@@ -230,7 +246,7 @@ async def ask_directly(run: RunState, request: Request, kind: RequestKind, askin
             return answer_message(ruling.verdict.value).text
         raise RequestBlocked(f"the {kind} request was blocked: {getattr(ruling.verdict, 'reason', None) or 'no reason given'}")
     texts: list[str] = []
-    run.enter_guarded()
+    run.scope = STREAMING
     try:
         async for event in send(run, outgoing):
             if type(event) is TextDelta:
@@ -238,7 +254,7 @@ async def ask_directly(run: RunState, request: Request, kind: RequestKind, askin
             elif type(event) is Finish:
                 run.add_usage(event.usage, run.model.name)
     finally:
-        run.leave_guarded(Scope.NONE)
+        run.leave_guarded()
     return "".join(texts)
 
 
@@ -260,7 +276,8 @@ async def replay(message: AssistantMessage) -> AsyncIterator[ModelEvent]:
             yield ToolCallDelta(index, part.id or None, part.name, part.arguments)
         elif isinstance(part, Image):
             yield ImageDelta(part)
-    yield Finish("tool_calls" if message.tool_calls else message.stop_reason)
+    natural: MessageStop = "tool_calls" if message.tool_calls else "stop"
+    yield Finish(message.stop_reason if message.stop_reason in ("length", "refusal") else natural)
 
 
 # --- repair --------------------------------------------------------------------------------------

@@ -13,98 +13,20 @@ from typing import Any
 import msgspec
 
 from .decisions import Interrupt
-from .errors import Aborted, HookFailed, InvalidResponse, ModelError, NetworkError, RunError, Stop
+from .draft import Draft, OpenCall, Reply, Source, free_id, with_free_ids
+from .errors import Aborted, HookFailed, InvalidResponse, ModelError, NetworkError, RunError, Stop, describe
 from .events import ChunkKind, MessageEnd, MessageRetracted, MessageStart, MessageUpdate
 from .hooks.check import Refused
 from .hooks.dispatch import dispatch, fail
 from .hooks.hook import Hook
-from .messages import NO_USAGE, AssistantMessage, Message, MessageStop, Origin, Part, Text, Thinking, ThinkingLevel, ToolCall, Usage
-from .models.base import Finish, ImageDelta, Model, ModelEvent, TextDelta, ThinkingDelta, ToolCallDelta
+from .messages import AssistantMessage, Message
+from .models.base import Finish, ImageDelta, ModelEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from .seams import BY_NAME, IncomingMessage
-from .state import RunState, Scope
+from .state import IDLE, STREAMING, RunState
 from .stream.guard import Guard, Interrupted
 
 ON_CHUNK = BY_NAME["on_chunk"]
 ON_MESSAGE = BY_NAME["on_message"]
-
-
-class _OpenCall:
-    """A tool call while its arguments arrive: `shown` are the pieces the guard has let pass."""
-
-    __slots__ = ("id", "name", "shown")
-
-    def __init__(self, call_id: str) -> None:
-        self.id = call_id
-        self.name = ""
-        self.shown: list[str] = []
-
-
-class Source(msgspec.Struct, eq=False):
-    """Who replies: the model asked, its thinking level, and whether the reply comes in one piece."""
-
-    model: Model
-    thinking_level: ThinkingLevel
-    whole: bool
-    origin: Origin = "model"
-
-
-class Draft(msgspec.Struct, eq=False):
-    """A reply while it arrives: its parts in order, and how it ended.
-
-    `released` counts the characters shown; `withheld` gathers those that wait for a hook with `hold=True`.
-    """
-
-    id: str
-    by: Source
-    parts: list[tuple[str, Any]] = []
-    calls: dict[int, _OpenCall] = {}
-    signature: str | None = None
-    stop_reason: MessageStop | None = None
-    usage: Usage = NO_USAGE
-    started: bool = False
-    released: int = 0
-    withheld: list[tuple[ChunkKind, str]] | None = None
-
-    def add(self, kind: str, text: str) -> None:
-        if self.parts and self.parts[-1][0] == kind:
-            self.parts[-1][1].append(text)
-        else:
-            self.parts.append((kind, [text]))
-
-    def count(self, run: RunState, text: str) -> None:
-        """This text has been shown."""
-        self.released += len(text)
-        run.characters_released += len(text)
-
-    def content(self, with_calls: bool) -> tuple[Part, ...]:
-        content: list[Part] = []
-        for kind, value in self.parts:
-            if kind == "call":
-                if with_calls:
-                    content.append(ToolCall(value.id, value.name, "".join(value.shown) or "{}"))
-            elif kind == "text":
-                content.append(Text("".join(value)))
-            elif kind == "thinking":
-                content.append(Thinking("".join(value), self.signature))
-            else:
-                content.append(value)
-        return tuple(content)
-
-    def message(self, stop_reason: MessageStop, error: str | None = None) -> AssistantMessage:
-        content = self.content(stop_reason != "error" and stop_reason != "aborted")
-        by = self.by
-        return AssistantMessage(
-            content, stop_reason, self.usage, by.model.name, by.model.provider, self.id, by.thinking_level, error, by.origin
-        )
-
-
-class Reply(msgspec.Struct, eq=False):
-    """What came of a request. `message` is what the history holds (`None`: nothing), `error` why it failed."""
-
-    message: AssistantMessage | None
-    interrupt: Interrupt | None = None
-    error: RunError | None = None
-    aborted: bool = False
 
 
 async def receive_reply(run: RunState, events: AsyncIterator[ModelEvent], by: Source) -> Reply:
@@ -115,18 +37,19 @@ async def receive_reply(run: RunState, events: AsyncIterator[ModelEvent], by: So
         guard = _guard(run, run.hooks.on_chunk, draft)
     if run.hooks.on_message and any([hook.hold for hook in run.hooks.on_message]):
         draft.withheld = []
+    complete = None
     try:
         await _receive(run, draft, guard, events)
-        message = draft.message(draft.stop_reason or "stop")
+        message = complete = draft.message(draft.stop_reason or "stop")
         if run.hooks.on_message:
             message = await _judge(run, draft, message, run.hooks.on_message)
         return await _keep(run, message)
     except Interrupted as stop:
-        run.scope = Scope.NONE
+        run.scope = IDLE
         await _close(events)
-        return await _interrupted(run, draft, stop.verdict)
+        return await _interrupted(run, draft, stop.verdict, judged=complete is not None)
     except (Exception, asyncio.CancelledError, Stop) as error:
-        run.scope = Scope.NONE
+        run.scope = IDLE
         await _close(events)
         return await _cut(run, draft, error)
 
@@ -154,33 +77,32 @@ async def _close(events: AsyncIterator[ModelEvent]) -> None:
 
 async def _receive(run: RunState, draft: Draft, guard: Guard | None, events: AsyncIterator[ModelEvent]) -> None:
     whole = draft.by.whole
-    takers = run.events.takers
     early = None if whole else guard
     gather = whole or (guard is None and draft.withheld is None)  # text that nobody has to judge on the way
     signal = run.signal
-    run.scope = Scope.STREAM
+    run.scope = STREAMING
     async for event in events:
-        run.scope = Scope.NONE
+        run.scope = IDLE
         if not draft.started:
             draft.started = True
-            if takers["message_start"]:
+            if run.events.takers["message_start"]:
                 await _start(run, draft)
         kind = type(event)
-        if kind is TextDelta or kind is ThinkingDelta:
+        if kind is ToolCallDelta:
+            call = draft.calls.get(event.index) or _open_call(run, draft, event)  # type: ignore[union-attr,arg-type]
+            piece = event.arguments  # type: ignore[union-attr]
+            if piece:
+                call.shown.append(piece if early is None else await early.feed("tool_call", piece, call.id))
+        elif kind is TextDelta or kind is ThinkingDelta:
             channel: ChunkKind = "text" if kind is TextDelta else "thinking"
             if kind is ThinkingDelta and event.signature:  # type: ignore[union-attr]
                 draft.signature = event.signature  # type: ignore[union-attr]
-            if gather and (whole or not takers["message_update"]):
+            if gather and (whole or not run.events.takers["message_update"]):
                 draft.add(channel, event.text)  # type: ignore[union-attr]
                 if not whole:
                     draft.count(run, event.text)  # type: ignore[union-attr]
             else:
                 await _text(run, draft, early, channel, event.text)  # type: ignore[union-attr]
-        elif kind is ToolCallDelta:
-            call = draft.calls.get(event.index) or _open_call(run, draft, event)  # type: ignore[union-attr,arg-type]
-            piece = event.arguments  # type: ignore[union-attr]
-            if piece:
-                call.shown.append(piece if early is None else await early.feed("tool_call", piece, call.id))
         elif kind is Finish:
             draft.stop_reason, draft.usage = event.stop_reason, event.usage  # type: ignore[union-attr]
         elif kind is ImageDelta:
@@ -189,11 +111,11 @@ async def _receive(run: RunState, draft: Draft, guard: Guard | None, events: Asy
             raise InvalidResponse(f"the model {draft.by.model!r} yielded a {kind.__name__}, which is no model event")
         if signal.aborted:  # by a listener or a hook, while the next piece was not being waited for
             raise Aborted("aborted")
-        run.scope = Scope.STREAM
-    run.scope = Scope.NONE
+        run.scope = STREAMING
+    run.scope = IDLE
     if draft.stop_reason is None:
         raise NetworkError(f"the reply of {draft.by.model.name} ended without a stop reason: it was cut")
-    if guard is not None or whole or (draft.calls and takers["message_update"]):
+    if guard is not None or whole or (draft.calls and run.events.takers["message_update"]):
         await _finish_channels(run, draft, guard, whole)
 
 
@@ -219,18 +141,10 @@ async def _show(run: RunState, draft: Draft, kind: ChunkKind, text: str) -> None
         await run.emit(MessageUpdate(message_id=draft.id, kind=kind, delta=text, **run.event_fields()))
 
 
-def _open_call(run: RunState, draft: Draft, event: ToolCallDelta) -> _OpenCall:
-    """The first delta of a call. Its id gets a suffix if it is already in use, because results are matched by id."""
-    given = event.id
-    free = wanted = given or f"call_{run.messages_made}_{len(draft.calls) + 1}"
-    n = 1
-    while free in run.history.call_ids or free in run.context.call_ids or (draft.calls and any([call.id == free for call in draft.calls.values()])):
-        n += 1
-        free = f"{wanted}-{n}"
-    if free != wanted:
-        run.note("Renamed", f"call id {wanted!r} is already in use, so this call is {free!r}", free)
-    call = draft.calls[event.index] = _OpenCall(free)
-    call.name = event.name or ""
+def _open_call(run: RunState, draft: Draft, event: ToolCallDelta) -> OpenCall:
+    wanted = event.id or f"call_{run.messages_made}_{len(draft.calls) + 1}"
+    free = free_id(run, wanted, [call.id for call in draft.calls.values()] if draft.calls else ())
+    call = draft.calls[event.index] = OpenCall(free, event.name or "")
     draft.parts.append(("call", call))
     return call
 
@@ -283,6 +197,8 @@ async def _judge(run: RunState, draft: Draft, message: AssistantMessage, hooks: 
     if ruling.verdict is not None:
         raise Interrupted(ruling.verdict)  # type: ignore[arg-type]
     new: AssistantMessage = ruling.context.message
+    if new is not message:
+        new = with_free_ids(run, new)
     if draft.withheld is not None:
         draft_text, draft.withheld = draft.withheld, None
         if (new.text, new.thinking) == (message.text, message.thinking):
@@ -336,11 +252,15 @@ async def _keep(run: RunState, message: AssistantMessage) -> Reply:
 # --- when it was cut -----------------------------------------------------------------------------
 
 
-async def _interrupted(run: RunState, draft: Draft, interrupt: Interrupt) -> Reply:
-    """A hook stopped it: what was shown is retracted, or kept and marked."""
-    if interrupt.keep == "aborted" and draft.content(False):
-        draft.withheld = None
-        reply = await _keep(run, draft.message("aborted", interrupt.reason or "interrupted"))
+async def _interrupted(run: RunState, draft: Draft, interrupt: Interrupt, judged: bool) -> Reply:
+    """A hook stopped it: what was shown is retracted, or kept and marked. `judged`: it was seam 10 that stopped it."""
+    message = None
+    if interrupt.keep == "aborted" and draft.withheld is None:
+        message = draft.message("aborted", interrupt.reason or "interrupted")
+        if not judged:
+            message = await _judge_partial(run, draft, message)
+    if message is not None and message.content:
+        reply = await _keep(run, message)
     else:
         await _retract(run, draft)
         reply = Reply(None)
@@ -356,23 +276,40 @@ async def _cut(run: RunState, draft: Draft, error: BaseException) -> Reply:
         draft.parts = []
         await _retract(run, draft)
     if run.was_aborted_by(error):
-        if draft.content(False):
-            reply = await _keep(run, draft.message("aborted", run.signal.reason or "Request was aborted"))
-        else:
-            if draft.started:
-                await _retract(run, draft)
-            reply = Reply(None)
-        reply.aborted = True
-        return reply
+        return await _aborted(run, draft)
     if not isinstance(error, Exception):
-        if draft.content(False):  # somebody outside cancels: keep what was shown, without waiting for anything
-            run.store(draft.message("aborted", "cancelled"))
+        if draft.content(False) and not run.hooks.on_message:
+            run.store(draft.message("aborted", "cancelled"))  # the caller cancels: keep what was shown, waiting for nothing
         raise error
-    failure = error if isinstance(error, RunError) else ModelError(f"the model {draft.by.model!r} raised {type(error).__name__}: {error}")
+    failure = error if isinstance(error, RunError) else ModelError(f"the model {draft.by.model!r} raised {describe(error)}")
     failure.__cause__ = None if failure is error else error
-    message = draft.message("error", str(failure))
+    message = await _judge_partial(run, draft, draft.message("error", str(failure)))
     if not draft.started and run.events.takers["message_start"]:
         await run.emit(MessageStart(message=message, origin=message.origin, **run.event_fields()))
     reply = await _keep(run, message)
     reply.error = failure
     return reply
+
+
+async def _aborted(run: RunState, draft: Draft) -> Reply:
+    message = await _judge_partial(run, draft, draft.message("aborted", run.signal.reason or "Request was aborted"))
+    if message.content:
+        reply = await _keep(run, message)
+    else:
+        if draft.started:
+            await _retract(run, draft)
+        reply = Reply(None)
+    reply.aborted = True
+    return reply
+
+
+async def _judge_partial(run: RunState, draft: Draft, message: AssistantMessage) -> AssistantMessage:
+    """Seam 10 for a reply that was cut. If it must not stand, what was shown is retracted and its content dropped."""
+    hooks = run.hooks.on_message
+    if not hooks or not message.content:
+        return message
+    try:
+        return await _judge(run, draft, message, hooks)
+    except (Interrupted, HookFailed, Aborted):
+        await _retract(run, draft)
+        return msgspec.structs.replace(message, content=())

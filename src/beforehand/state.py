@@ -7,8 +7,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -45,15 +44,13 @@ class Plan(Frozen, kw_only=True):
     name: str = "agent"
 
 
-class Scope(Enum):
-    """Where a run is waiting, which decides how an abort may reach it."""
-
-    NONE = 0
-    """Our own code or a listener: looks at the signal itself."""
-    STREAM = 1
-    """The model's next chunk: cut at once."""
-    GUARDED = 2
-    """A hook, a tool or a person: cut after `abort_grace`."""
+# Where a run is waiting, which decides how an abort may reach it. Plain numbers: an enum's members cost a lookup each time.
+IDLE: Final = 0
+"""In our own code, or a listener's: it looks at the signal itself."""
+STREAMING: Final = 1
+"""For the model's next piece: cut at once."""
+GUARDED: Final = 2
+"""For a hook, a tool or a person: cut after `abort_grace`."""
 
 
 class Queues:
@@ -139,7 +136,7 @@ class RunState:
         """Forget how the run was being waited for: it begins, or goes on after a suspension."""
         self.task: asyncio.Task[Any] | None = None
         self.tasks: set[asyncio.Task[Any]] = set()
-        self.scope = Scope.NONE
+        self.scope: int = IDLE
         self.scope_serial = 0
         self.tick: asyncio.TimerHandle | None = None
         self.tick_serial = -1
@@ -289,7 +286,7 @@ class RunState:
         if self.signal.aborted:
             return
         self.signal.set(reason)
-        if self.scope is Scope.STREAM:
+        if self.scope is STREAMING:
             self._cancel_task()
         elif self.limits.abort_grace is not None and self.task is not None:
             self.tick_serial = self.scope_serial
@@ -303,9 +300,9 @@ class RunState:
             for task in self.tasks:
                 task.cancel()
             self.wake_up()
-        elif self.scope is Scope.STREAM:
+        elif self.scope is STREAMING:
             self._cancel_task()
-        elif self.scope is Scope.GUARDED and self.scope_serial == self.tick_serial:
+        elif self.scope is GUARDED and self.scope_serial == self.tick_serial:
             self.abandon = self.own_cancels > 0  # it has been cancelled before, and waits on
             self._cancel_task()
         self.tick_serial = self.scope_serial
@@ -326,17 +323,29 @@ class RunState:
             self.task.uncancel()
         return self.task is not None and self.task.cancelling() <= self.cancels_before
 
-    def enter_guarded(self) -> None:
+    def enter_guarded(self, begun_before_abort: bool = False) -> None:
         """From here on an abort may cut what the run's task waits for, after the grace."""
         if not self.batching:
-            self.scope = Scope.GUARDED
+            self.scope = GUARDED
             self.scope_serial += 1
+            if begun_before_abort and self.signal.aborted:
+                self.tick_serial = self.scope_serial
 
-    def leave_guarded(self, scope: Scope = Scope.NONE) -> None:
+    def leave_guarded(self, scope: int = IDLE) -> None:
         if not self.batching:
             self.scope = scope
-            if self.own_cancels:  # it answered all the same, so it keeps its answer
-                self._take_back_cancels()
+
+    def survived(self) -> None:
+        """What was waited for answered in spite of our cancellation: nothing of it may be left in the task."""
+        if self.own_cancels and not self.batching:
+            self._take_back_cancels()
+
+    def came_too_late(self) -> bool:
+        """Whether what has just answered did so only after an abort's grace was over."""
+        if not self.signal.aborted:
+            return False
+        task = asyncio.current_task()
+        return self.own_cancels > 0 if task is self.task else task is not None and self.cancelling and task.cancelling() > 0
 
     def was_aborted_by(self, error: BaseException) -> bool:
         """Whether this exception is our own abort arriving, and not the caller's cancellation. Answers once a cancel."""

@@ -10,16 +10,17 @@ import asyncio
 import difflib
 import json
 import threading
+from collections.abc import Awaitable
 from time import perf_counter
 from types import CoroutineType
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from .calls import Batch, Call, NestedResult, Suspend
 from .decisions import Block, Interrupt
-from .detach import Rest, forget
-from .errors import Aborted, HookFailed
+from .detach import Rest, contained, forget, result_of
+from .errors import Aborted, HookFailed, describe
 from .events import ToolExecutionEnd, ToolExecutionStart, ToolExecutionUpdate
 from .gating import shape_and_gate
 from .hooks.dispatch import Ruling, dispatch, in_thread
@@ -29,6 +30,7 @@ from .state import RunState
 from .tools import InvalidArguments, Tool, ToolContext, ToolResult, as_result
 
 AFTER = BY_NAME["after_tool_call"]
+LATE = "Operation aborted. What the tool did by then is not known."
 PASSES_AFTER = frozenset({"ran", "failed", "timed_out", "answered"})
 
 
@@ -100,14 +102,21 @@ async def execute(run: RunState, call: Call) -> None:
     if run.signal.aborted:
         call.settle("aborted", "Operation aborted")
         return
-    began = perf_counter()
+    began = perf_counter() if run.hooks.after_tool_call else 0.0  # only they are told how long it took
     try:
         kwargs = tool.kwargs_from_json(call.part.arguments) if call.args is None else tool.kwargs(call.args)
         run.tools_run += 1
         call.updates_open = True
-        run.enter_guarded()
-        result = as_result(await _body(run, call, tool, kwargs))
-        call.result, call.outcome = result, "failed" if result.is_error else "ran"
+        value = _start(run, call, tool, kwargs)
+        if type(value) is _Going:
+            run.enter_guarded(begun_before_abort=True)
+            value = await value.rest
+        result = as_result(value)
+        if run.came_too_late():
+            call.settle("aborted", LATE)
+            run.survived()
+        else:
+            call.result, call.outcome = result, "failed" if result.is_error else "ran"
     except InvalidArguments as error:
         call.settle("invalid", str(error))
     except _Late as late:
@@ -119,26 +128,37 @@ async def execute(run: RunState, call: Call) -> None:
         raise
     except BaseException as error:
         _body_failed(run, call, error)
-    finally:
-        run.leave_guarded()
-    call.duration = perf_counter() - began
+    run.leave_guarded()
+    if began:
+        call.duration = perf_counter() - began
 
 
-async def _body(run: RunState, call: Call, tool: Tool, kwargs: dict[str, Any]) -> Any:
-    timeout = tool.timeout if tool.timeout is not None else run.limits.tool_timeout
+class _Going(NamedTuple):
+    """A body that has begun and has to be waited for."""
+
+    rest: Awaitable[Any]
+
+
+def _start(run: RunState, call: Call, tool: Tool, kwargs: dict[str, Any]) -> Any:
+    """Begin a body. Returns what it gives, or `_Going` if it waits for something."""
     if call.resume_with is not None:
-        return await call.resume_with()
+        return _Going(call.resume_with())
     first = (_tool_context(run, call),) if tool.takes_context else ()
+    timeout = tool.timeout or run.limits.tool_timeout
     if timeout is not None or not tool.is_async:
-        return await _in_time(tool, first, kwargs, timeout)
+        return _Going(_in_time(tool, first, kwargs, timeout))
     body = tool.unguarded(*first, **kwargs)
     if run.batching or type(body) is not CoroutineType:
-        return await body  # in a task of its own, which can be left behind
+        return _Going(body)  # in a task of its own, which can be left behind
     try:
         awaited = body.send(None)
-    except StopIteration as done:  # it did not have to wait for anything
+    except StopIteration as done:  # most bodies of small tools end here
         return done.value
-    value = await Rest(body, awaited, lambda: run.abandon)
+    return _Going(_rest(run, Rest(body, awaited, lambda: run.abandon)))
+
+
+async def _rest(run: RunState, rest: Rest) -> Any:
+    value = await rest
     if run.cancelled_from_outside():  # the tool swallowed the caller's cancellation
         raise asyncio.CancelledError
     return value
@@ -146,12 +166,11 @@ async def _body(run: RunState, call: Call, tool: Tool, kwargs: dict[str, Any]) -
 
 def _body_failed(run: RunState, call: Call, error: BaseException) -> None:
     if run.was_aborted_by(error):
-        call.settle("aborted", "Operation aborted. What the tool did by then is not known.")
+        call.settle("aborted", LATE)
         return
     if isinstance(error, asyncio.CancelledError) and run.cancelled_from_outside():
         raise error
-    text = str(error)
-    call.settle("failed", f"{type(error).__name__}: {text}" if text else type(error).__name__)
+    call.settle("failed", describe(error))
 
 
 class _Late(Exception):
@@ -164,14 +183,14 @@ async def _in_time(tool: Tool, first: tuple[Any, ...], kwargs: dict[str, Any], t
     """A body with a time limit, or a sync one, which runs in a thread. A late result is discarded."""
     work: asyncio.Future[Any]
     if tool.is_async:
-        work = asyncio.ensure_future(tool.unguarded(*first, **kwargs))
+        work = contained(tool.unguarded(*first, **kwargs))
     else:
         work = in_thread(tool.unguarded, *first, **kwargs)
     try:
         done, _ = await asyncio.wait({work}, timeout=timeout)
         if not done:
             raise _Late(timeout or 0.0)
-        value = work.result()
+        value = result_of(work)
         return await value if hasattr(value, "__await__") else value
     finally:
         if not work.done():
@@ -207,6 +226,14 @@ async def settle(run: RunState, call: Call) -> None:
     if run.hooks.after_tool_call or call.edits or run.limits.max_result_chars is not None:
         await _finish(run, call)
     await conclude(run, call)
+
+
+def settle_unseen(run: RunState, call: Call) -> bool:
+    """`settle` where nobody has a say or listens: True if that was the case, and it is done."""
+    if run.hooks.after_tool_call or call.edits or run.limits.max_result_chars is not None or run.events.takers["tool_execution_end"]:
+        return False
+    call.concluded, call.updates_open = call.outcome != "pending", False
+    return True
 
 
 async def _finish(run: RunState, call: Call) -> None:

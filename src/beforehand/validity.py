@@ -11,7 +11,7 @@ import msgspec
 from .frozen import freeze
 from .history import HistoryView
 from .messages import (
-    MESSAGE_TYPES, THINKING_LEVELS, AssistantMessage, CustomMessage, Options, Request, ToolMessage, ToolSpec, sealed,
+    MESSAGE_TYPES, THINKING_LEVELS, AssistantMessage, CustomMessage, Options, Request, ToolMessage, ToolSpec, clean, sealed,
 )  # fmt: skip
 
 
@@ -26,7 +26,7 @@ def sealed_request(request: Request) -> Request:
     """The same request, with nothing in it that could still be changed. Only for requests that are valid."""
     messages = request.messages if isinstance(request.messages, HistoryView) else tuple([sealed(m) for m in request.messages])
     tools = tuple([msgspec.structs.replace(tool, parameters=freeze(tool.parameters)) for tool in request.tools])
-    return Request(request.system, messages, tools, request.options.sealed())
+    return Request(clean(request.system), messages, tools, request.options.sealed())
 
 
 def invalid_messages(messages: Any) -> str | None:

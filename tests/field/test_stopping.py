@@ -10,36 +10,14 @@ from typing import Any
 import pytest
 
 from beforehand import (
-    Agent, AssistantMessage, Context, Conversation, CustomMessage, Hook, HookFailed, Interrupt, Limits, Message, Model, Replace,
+    Agent, AssistantMessage, Context, CustomMessage, Hook, HookFailed, Interrupt, Limits, Message, Model, Replace,
     Request, Text, ToolCall, ToolContext, ToolMessage, UserMessage, tool,
 )  # fmt: skip
 from beforehand.models.base import CallInfo, ModelEvent, TextDelta
 from beforehand.testing import ScriptedModel, text, tool_call
 
+from conversation.checks import assert_continuable, assert_valid
 from field.entries import Colour, Enter, say
-
-
-def assert_valid(messages: Sequence[Message]) -> None:
-    """Every call has exactly one result, right after the reply that asked for it, in the order of the calls."""
-    waiting: list[str] = []
-    for message in messages:
-        if message.role == "tool":
-            assert waiting, f"a result for {message.tool_call_id} that nobody waits for"
-            assert message.tool_call_id == waiting.pop(0)
-            continue
-        assert waiting == [], f"no result for {waiting}"
-        if message.role == "assistant":
-            waiting = [call.id for call in message.tool_calls]
-    assert waiting == [], f"no result for {waiting}"
-
-
-async def assert_continuable(talk: Conversation, model: ScriptedModel) -> None:
-    """The history is valid, and the next prompt gets an answer."""
-    assert_valid(talk.messages)
-    model.responses = [*model.responses[: len(model.requests)], text("still here")]
-    result = await talk.run("are you there?")
-    assert result.text == "still here"
-    assert_valid(model.requests[-1].messages)
 
 
 # --- F58: the provider's stream ends with the run -------------------------------------------------

@@ -60,7 +60,10 @@ def test_an_agent_cannot_be_changed(name: str) -> None:
 async def test_a_change_that_a_hook_makes_for_the_run_ends_with_the_run() -> None:
     other = ScriptedModel([text("From the other.")])
     asked: list[None] = []
-    switch = Hook(seam="prepare_request", fn=lambda _: asked.append(None) or Replace(model=other, thinking_level="high") if not asked else None)
+    switch = Hook(
+        seam="prepare_request",
+        fn=lambda _: asked.append(None) or Replace(model=other, thinking_level="high") if not asked else None,
+    )
     stage = Stage(switch, replies=[text("From the first.")])
     await stage.run()
     await stage.run("Again")
@@ -72,7 +75,11 @@ async def test_a_change_that_a_hook_makes_for_the_run_ends_with_the_run() -> Non
 async def test_what_the_caller_hands_in_reaches_a_hook_at_every_seam(seam: str) -> None:
     deps = object()
     got: list[Any] = []
-    stage = Stage(Hook(seam=seam, fn=lambda context: got.append(context.run.deps)), messages=OLD, replies=[*Stage().model.responses, text("A summary.")])
+    stage = Stage(
+        Hook(seam=seam, fn=lambda context: got.append(context.run.deps)),
+        messages=OLD,
+        replies=[*Stage().model.responses, text("A summary.")],
+    )
     await stage.run(deps=deps)
     if seam == "before_compaction":
         await stage.talk.compact(keep=2, deps=deps)
@@ -96,7 +103,10 @@ async def test_what_the_caller_hands_in_reaches_tools_nested_calls_and_sub_agent
         return "outer"
 
     child = Agent(model=ScriptedModel([tool_call("inner"), text("Done.")]), tools=[inner]).as_tool("child", "Works.")
-    agent = Agent(model=ScriptedModel([[tool_call("outer"), tool_call("child", {"prompt": "Work."})], text("Done.")]), tools=[outer, inner, child])
+    agent = Agent(
+        model=ScriptedModel([[tool_call("outer"), tool_call("child", {"prompt": "Work."})], text("Done.")]),
+        tools=[outer, inner, child],
+    )
     await agent.run("Begin", deps=deps)
     assert sorted(name for name, _ in got) == ["inner", "inner", "outer"]
     assert all(each is deps for _, each in got)

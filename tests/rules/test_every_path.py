@@ -3,45 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
 import pytest
 
 from beforehand import (
-    Agent, Answer, Approve, Ask, AssistantMessage, Block, Context, Drop, Edit, Hook, Interrupt, Model, NothingToContinue, Replace, RequestBlocked,
-    RunResult, Text, Tool, ToolCall,
-    ToolContext, UserMessage, hook, tool,
+    Agent, Answer, Approve, Ask, AssistantMessage, Block, Context, Edit, Hook, NothingToContinue, Replace, ToolCall, ToolContext,
+    UserMessage, tool,
 )  # fmt: skip
-from beforehand.models.base import NO_CALL_INFO, Finish, TextDelta
-from beforehand.seams import BY_NAME
 from beforehand.testing import FunctionModel, ScriptedModel, text, tool_call
-from seams.refusals import OLD
+from rules.reached import END, LOOK, Reached, delegate
 from seams.stage import Stage
-
-END = text("The end.")
-
-
-class Reached:
-    """A tool `look` that writes down who reached its body, and agents that know it."""
-
-    def __init__(self) -> None:
-        self.bodies: list[int] = []
-
-        @tool
-        async def look(n: int) -> str:
-            """Look at something."""
-            self.bodies.append(n)
-            return f"saw {n}"
-
-        self.look = look
-
-    def agent(self, replies: Sequence[Any], *hooks: Hook, tools: Sequence[Tool] = (), **agent: Any) -> Agent:
-        return Agent(model=ScriptedModel(replies), tools=[*tools, self.look], hooks=hooks, **agent)
-
-
-LOOK = tool_call("look", {"n": 1})
 
 Path = Callable[[Reached, Sequence[Hook]], Awaitable[Any]]
 """Leads to `look` with n=1, once. Returns something with the messages of the run."""
@@ -142,13 +116,17 @@ async def _(reached: Reached, hooks: Sequence[Hook]) -> Any:
 @path("a sub-agent of a sub-agent")
 async def _(reached: Reached, hooks: Sequence[Hook]) -> Any:
     grand_child = reached.agent([LOOK, text("The grandchild is done.")]).as_tool("grand_child", "Looks.")
-    child = Agent(model=ScriptedModel([delegate("grand_child"), text("The child is done.")]), tools=[grand_child]).as_tool("child", "Delegates.")
+    child = Agent(model=ScriptedModel([delegate("grand_child"), text("The child is done.")]), tools=[grand_child]).as_tool(
+        "child", "Delegates."
+    )
     return await Agent(model=ScriptedModel([delegate("child"), END]), tools=[child], hooks=hooks).run("Begin")
 
 
 @path("a nested call in a sub-agent")
 async def _(reached: Reached, hooks: Sequence[Hook]) -> Any:
-    child = reached.agent([tool_call("outer", {"name": "look"}), text("The child is done.")], tools=[outer]).as_tool("child", "Looks.")
+    child = reached.agent([tool_call("outer", {"name": "look"}), text("The child is done.")], tools=[outer]).as_tool(
+        "child", "Looks."
+    )
     return await Agent(model=ScriptedModel([delegate("child"), END]), tools=[child], hooks=hooks).run("Begin")
 
 
@@ -177,7 +155,9 @@ async def _(reached: Reached, hooks: Sequence[Hook]) -> Any:
 
 @path("a call that a person changed")
 async def _(reached: Reached, hooks: Sequence[Hook]) -> Any:
-    return await reached.agent([tool_call("look", {"n": 2}), END], asks_once(), *hooks, on_ask=lambda pending: Edit({"n": 1})).run("Begin")
+    return await reached.agent(
+        [tool_call("look", {"n": 2}), END], asks_once(), *hooks, on_ask=lambda pending: Edit({"n": 1})
+    ).run("Begin")
 
 
 @path("a resumed run")
@@ -228,10 +208,6 @@ async def _(reached: Reached, hooks: Sequence[Hook]) -> Any:
 async def _(reached: Reached, hooks: Sequence[Hook]) -> Any:
     replies = iter([LOOK, END])
     return await Agent(model=FunctionModel(lambda request: next(replies)), tools=[reached.look], hooks=hooks).run("Begin")
-
-
-def delegate(name: str) -> Any:
-    return tool_call(name, {"prompt": "Look."})
 
 
 def asks_once() -> Hook:
@@ -299,153 +275,28 @@ async def test_no_request_leaves_on_any_path_when_the_first_gate_refuses(name: s
     assert reached.bodies == []
 
 
-# --- sub-agents ----------------------------------------------------------------------------------
+ENTRIES: dict[str, Callable[[Any], Awaitable[Any]]] = {
+    "run": lambda talk: talk.run("Begin"),
+    "run without a prompt": lambda talk: talk.run([]),
+    "continue_run": lambda talk: talk.continue_run(),
+    "stream": lambda talk: drained(talk.stream("Begin")),
+}
 
 
-class Family:
-    """A parent, its sub-agent and the sub-agent's own, with their models. Only the youngest has the tool."""
-
-    def __init__(self, *parents: Hook, children: Sequence[Hook] = (), inherit: bool = True) -> None:
-        self.reached = Reached()
-        self.models = [
-            ScriptedModel([delegate("child"), text("The parent is done.")]),
-            ScriptedModel([delegate("grand_child"), text("The child is done.")]),
-            ScriptedModel([LOOK, text("The grandchild is done.")]),
-        ]
-        grand_child = Agent(model=self.models[2], tools=[self.reached.look], hooks=children, instructions="grandchild")
-        child = Agent(model=self.models[1], tools=[grand_child.as_tool("grand_child", "Looks.")], instructions="child")
-        self.parent = Agent(
-            model=self.models[0], tools=[child.as_tool("child", "Delegates.", inherit=inherit)], hooks=parents, instructions="parent"
-        )
-
-    async def run(self) -> RunResult:
-        return await self.parent.run("Begin", check=False)
-
-    @property
-    def requests(self) -> list[int]:
-        return [len(model.requests) for model in self.models]
+async def drained(events: Any) -> list[Any]:
+    return [event async for event in events]
 
 
-async def test_without_hooks_the_whole_family_works() -> None:
-    """The control of the tests below."""
-    family = Family()
-    result = await family.run()
-    assert (family.requests, family.reached.bodies, result.text) == ([2, 2, 2], [1], "The parent is done.")
-
-
-async def test_a_parents_gate_of_requests_holds_for_its_grandchildren() -> None:
-    family = Family(Hook(seam="authorize_request", fn=lambda out: Block("Not you.") if out.request.system == "grandchild" else None))
-    result = await family.run()
-    assert (family.requests, family.reached.bodies) == ([2, 2, 0], [])
-    assert result.stop_reason == "completed"
-    assert "Not you." in family.models[1].requests[1].messages[-1].text, "and the one who asked is told why"
-
-
-async def test_a_parents_gate_of_text_holds_for_its_grandchildren() -> None:
-    family = Family(Hook(seam="on_chunk", fn=lambda chunk: Drop() if "grandchild" in chunk.pending else None))
-    await family.run()
-    assert family.requests == [2, 2, 2]
-    assert "grandchild" not in str([m.text for m in family.models[1].requests[1].messages])
-
-
-async def test_a_parents_gate_of_messages_holds_for_its_grandchildren() -> None:
-    family = Family(Hook(seam="on_message", fn=lambda m: Interrupt("Not this.") if "grandchild is" in m.message.text else None))
-    result = await family.run()
-    assert "The grandchild is done." not in str([m.text for m in family.models[1].requests[1].messages])
-    assert result.stop_reason == "completed"
-
-
-async def test_a_parents_shapers_of_calls_and_results_hold_for_its_grandchildren() -> None:
-    family = Family(
-        Hook(seam="prepare_tool_call", fn=lambda call: Replace(args={"n": 7}) if call.name == "look" else None),
-        Hook(seam="after_tool_call", fn=lambda outcome: Replace(content="***") if outcome.name == "look" else None),
-    )
-    await family.run()
-    assert family.reached.bodies == [7]
-    assert family.models[2].requests[1].messages[-1].text == "***"
-
-
-@pytest.mark.parametrize("seam", [s.name for s in BY_NAME.values() if s.number not in range(8, 14)])
-async def test_a_parents_other_hooks_are_its_own(seam: str) -> None:
-    loops: list[Any] = []
-    family = Family(Hook(seam=seam, fn=lambda context: loops.append(context.run.run_id)))
-    result = await family.run()
-    assert set(loops) == ({result.run_id} if seam != "before_compaction" else set())
-    assert family.requests == [2, 2, 2]
-
-
-@pytest.mark.parametrize("seam", [s.name for s in BY_NAME.values() if s.number in range(8, 14)])
-async def test_a_parents_hooks_are_asked_before_a_childs_whatever_their_order(seam: str) -> None:
-    asked: list[str] = []
-
-    def says(name: str, order: int) -> Hook:
-        return Hook(seam=seam, fn=lambda context: asked.append(name) if context.run.parent_call_id else None, order=order)
-
-    family = Family(says("parent", 10), children=[says("child", -10)])
-    await family.run()
-    assert "child" in asked
-    assert [asked[i - 1] for i, name in enumerate(asked) if name == "child"] == ["parent"] * asked.count("child")
-
-
-async def test_a_childs_hook_cannot_lift_what_its_parent_refuses() -> None:
-    mock = Hook(seam="before_tool_call", fn=lambda _: Answer("Mocked."), order=-10)
-    deny = Hook(seam="before_tool_call", fn=lambda call: Block("Denied.") if call.name == "look" else None, order=10)
-    family = Family(deny, children=[mock])
-    await family.run()
-    assert family.reached.bodies == []
-    assert family.models[2].requests[1].messages[-1].text == "Denied."
-    alone = Family(children=[mock])
-    await alone.run()
-    assert alone.models[2].requests[1].messages[-1].text == "Mocked."
-
-
-async def test_a_gate_may_keep_a_sub_agent_from_starting() -> None:
-    family = Family(Hook(seam="before_tool_call", fn=lambda call: Block("Do it yourself."), tools=("child",)))
-    await family.run()
-    assert family.requests == [2, 0, 0]
-    assert family.models[0].requests[1].messages[-1].text == "Do it yourself."
-
-
-async def test_a_sub_agent_gets_the_prompt_that_a_hook_made_of_it() -> None:
-    family = Family(Hook(seam="prepare_tool_call", fn=lambda call: Replace(args={"prompt": "Be careful."}), tools=("child",)))
-    await family.run()
-    assert family.models[1].requests[0].messages[0].text == "Be careful."
-
-
-@pytest.mark.parametrize("inherit", [True, False])
-async def test_a_child_that_does_not_inherit_is_governed_by_its_own_hooks_only(inherit: bool) -> None:
-    family = Family(Hook(seam="before_tool_call", fn=lambda call: Block("Denied."), tools=("look",)), inherit=inherit)
-    await family.run()
-    assert family.reached.bodies == ([] if inherit else [1])
-
-
-async def test_what_a_child_waived_its_own_children_cannot_get_back_from_the_grandparent() -> None:
-    family = Family(
-        Hook(seam="before_tool_call", fn=lambda call: Block("Denied."), tools=("look",)), inherit=False,
-        children=[Hook(seam="before_tool_call", fn=lambda call: Block("Denied at home."), tools=("look",))],
-    )  # fmt: skip
-    await family.run()
-    assert family.reached.bodies == []
-    assert family.models[2].requests[1].messages[-1].text == "Denied at home."
-
-
-async def test_one_hook_in_parent_and_child_is_asked_once_about_each_thing() -> None:
-    asked: list[str] = []
-
-    @hook.before_tool_call
-    def watch(call: Any) -> None:
-        asked.append(call.name)
-
-    await Family(watch, children=[watch]).run()
-    assert asked == ["child", "grand_child", "look"]
-
-
-async def test_decisions_inside_a_sub_agent_are_on_the_parents_record() -> None:
-    family = Family(Hook(seam="before_tool_call", fn=lambda call: Block("Denied."), tools=("look",), name="guard"))
-    result = await family.run()
-    assert [(d.hook, d.verdict, d.reason) for d in result.decisions] == [("guard", "Block", "Denied.")]
-    assert result.decisions[0].run_id != result.run_id
-    assert result.decisions[0].parent_call_id is not None
+@pytest.mark.parametrize("entry", ENTRIES)
+async def test_a_run_that_may_not_begin_does_not_begin_by_any_entry(entry: str) -> None:
+    started: list[Any] = []
+    control = Stage(Hook(seam="before_run", fn=started.append), messages=[UserMessage("Before.")])
+    await ENTRIES[entry](control.talk)
+    stage = Stage(Hook(seam="before_run", fn=lambda _: Block("Not today.")), messages=[UserMessage("Before.")])
+    await ENTRIES[entry](stage.talk)
+    assert (control.requests, len(started)) == (2, 1)
+    assert [m.text for m in started[0].history] == ["Before."]
+    assert (stage.requests, stage.history, stage.talk.result.stop_reason) == (0, [("user", "Before.")], "blocked")
 
 
 # --- tools as objects ----------------------------------------------------------------------------
@@ -476,70 +327,3 @@ async def test_a_nested_call_of_an_unknown_or_ill_formed_kind_is_a_result_and_no
     await reached.agent([tool_call("tries"), END], tools=[tries]).run("Begin")
     assert [(r.is_error, r.outcome) for r in heard] == [(True, "not_found"), (True, "invalid"), (False, "ran")]
     assert reached.bodies == [1]
-
-
-# --- requests ------------------------------------------------------------------------------------
-
-
-async def test_every_request_passes_its_gate_and_says_of_which_kind_it_is() -> None:
-    kinds: list[tuple[str, str]] = []
-    watch = Hook(seam="authorize_request", fn=lambda out: kinds.append((out.kind, out.model.name)))
-    stage = Stage(watch, messages=OLD, replies=[text("A summary."), text("All done.")])
-    await stage.talk.compact(keep=2)
-    await stage.run()
-    assert kinds == [("compaction", "scripted"), ("turn", "scripted")]
-    assert stage.requests == 2
-
-
-async def test_a_compaction_whose_request_is_refused_loses_nothing() -> None:
-    stage = Stage(Hook(seam="authorize_request", fn=lambda _: Block("Not today.")), messages=OLD, replies=[text("A summary.")])
-    with pytest.raises(RequestBlocked, match=r"Not today\."):
-        await stage.talk.compact(keep=2)
-    assert (stage.requests, list(stage.talk.messages)) == (0, OLD)
-
-
-async def test_a_compaction_whose_request_a_hook_answers_uses_its_summary() -> None:
-    stage = Stage(Hook(seam="authorize_request", fn=lambda _: Answer("By the hook.")), messages=OLD, replies=[text("By the model.")])
-    await stage.talk.compact(keep=2)
-    assert (stage.requests, stage.history[0][1].endswith("By the hook.")) == (0, True)
-
-
-async def test_a_model_class_of_ones_own_cannot_send_what_the_gate_refused() -> None:
-    sent: list[Any] = []
-
-    class Eager(Model):
-        async def stream(self, request: Any, call: Any = NO_CALL_INFO) -> AsyncIterator[Any]:
-            sent.append(request)
-            yield TextDelta("Sent.")
-            yield Finish()
-
-    control = await Agent(model=Eager()).run("Begin")
-    refused = await Agent(model=Eager(), hooks=[Hook(seam="authorize_request", fn=lambda _: Block("No."))]).run("Begin")
-    assert (control.text, refused.text, refused.stop_reason, len(sent)) == ("Sent.", "", "blocked", 1)
-
-
-async def test_a_hook_can_hide_a_tool_and_never_grant_one() -> None:
-    """A tool that only the request tells of is no tool of the run."""
-    reached = Reached()
-    grant = Hook(seam="before_provider_call", fn=lambda call: Replace(request=msgspec.structs.replace(call.request, tools=(reached.look.spec,))))
-    seen: list[Any] = []
-    watch = Hook(seam="before_provider_call", fn=lambda call: seen.append(call.enabled_tools), order=1)
-    agent = Agent(model=ScriptedModel([LOOK, END]), hooks=[grant, watch])
-    result = await agent.run("Begin")
-    assert reached.bodies == []
-    assert "not found" in result.messages[2].text
-    assert seen == [(), ()]
-
-
-async def test_an_answer_in_the_models_place_passes_the_gates_of_text_and_messages() -> None:
-    reply = AssistantMessage((Text("My PIN is 1234."),))
-    chunks: list[tuple[str, bool]] = []
-    stage = Stage(
-        Hook(seam="authorize_request", fn=lambda _: Answer(reply)),
-        Hook(seam="on_chunk", fn=lambda c: chunks.append((c.pending, c.final)) or Replace(text=c.pending.replace("1234", "****"))),
-        Hook(seam="on_message", fn=lambda m: Replace(message=msgspec.structs.replace(m.message, content=(Text(m.message.text + "!"),)))
-             if m.message.role == "assistant" else None),
-    )  # fmt: skip
-    await stage.run()
-    assert chunks == [("My PIN is 1234.", True)]
-    assert stage.shown == stage.result.text == "My PIN is ****.!"

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from beforehand import (
-    AssistantMessage, Context, CustomMessage, FrozenError, Hook, Image, Options, Queue, Replace, Request, SystemMessage, Text, ToolCall,
-    ToolContext, ToolMessage, ToolResult, Usage, UserMessage, tool,
+    AssistantMessage, Context, CustomMessage, FrozenError, Hook, Image, Options, Queue, Replace, Request, SystemMessage, Text,
+    ToolCall, ToolContext, ToolMessage, ToolResult, Usage, UserMessage, tool,
 )  # fmt: skip
 from beforehand.frozen import FrozenDict, FrozenList
 from beforehand.history import HistoryView
@@ -34,7 +34,11 @@ def parts_of(value: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield from ((f"{path}[{i}]", v) for i, v in enumerate(value))
     elif isinstance(value, msgspec.Struct):
         # What is computed anew at each reading, such as the list of a message's calls, belongs to the reader.
-        computed = [n for n in dir(type(value)) if isinstance(getattr(type(value), n), property) and getattr(value, n) is getattr(value, n)]
+        computed = [
+            n
+            for n in dir(type(value))
+            if isinstance(getattr(type(value), n), property) and getattr(value, n) is getattr(value, n)
+        ]
         yield from ((f"{path}.{n}", getattr(value, n)) for n in (*value.__struct_fields__, *computed) if n not in HANDLES)
     elif type(value).__name__ == "RunInfo":
         names = [n for n in dir(type(value)) if isinstance(getattr(type(value), n), property) and n not in HANDLES]
@@ -50,15 +54,16 @@ def inside(value: Any, path: str, depth: int = 0) -> Iterator[tuple[str, Any]]:
 
 
 DICT_WRITES: dict[str, Callable[[Any], Any]] = {
-    "d[k] = v": lambda d: d.__setitem__("k", 1), "del d[k]": lambda d: d.__delitem__(next(iter(d), "k")), "update": lambda d: d.update(k=1),
-    "pop": lambda d: d.pop("k", None), "popitem": lambda d: d.popitem(), "clear": lambda d: d.clear(),
-    "setdefault": lambda d: d.setdefault("k", 1), "|=": lambda d: d.__ior__({"k": 1}),
+    "d[k] = v": lambda d: d.__setitem__("k", 1), "del d[k]": lambda d: d.__delitem__(next(iter(d), "k")),
+    "update": lambda d: d.update(k=1), "pop": lambda d: d.pop("k", None), "popitem": lambda d: d.popitem(),
+    "clear": lambda d: d.clear(), "setdefault": lambda d: d.setdefault("k", 1), "|=": lambda d: d.__ior__({"k": 1}),
 }  # fmt: skip
 LIST_WRITES: dict[str, Callable[[Any], Any]] = {
-    "append": lambda x: x.append(1), "extend": lambda x: x.extend([1]), "insert": lambda x: x.insert(0, 1), "pop": lambda x: x.pop(),
-    "remove": lambda x: x.remove(1), "clear": lambda x: x.clear(), "sort": lambda x: x.sort(), "reverse": lambda x: x.reverse(),
-    "x[0] = v": lambda x: x.__setitem__(0, 1), "del x[0]": lambda x: x.__delitem__(0), "+=": lambda x: x.__iadd__([1]),
-    "*=": lambda x: x.__imul__(2), "x[:] = v": lambda x: x.__setitem__(slice(None), []),
+    "append": lambda x: x.append(1), "extend": lambda x: x.extend([1]), "insert": lambda x: x.insert(0, 1),
+    "pop": lambda x: x.pop(), "remove": lambda x: x.remove(1), "clear": lambda x: x.clear(),
+    "sort": lambda x: x.sort(), "reverse": lambda x: x.reverse(), "x[0] = v": lambda x: x.__setitem__(0, 1),
+    "del x[0]": lambda x: x.__delitem__(0), "x[:] = v": lambda x: x.__setitem__(slice(None), []),
+    "+=": lambda x: x.__iadd__([1]), "*=": lambda x: x.__imul__(2),
 }  # fmt: skip
 
 
@@ -134,7 +139,13 @@ async def test_nothing_in_a_result_can_be_changed() -> None:
 async def test_nothing_in_an_event_can_be_changed() -> None:
     stage = rich_stage(Hook(seam="before_tool_call", fn=lambda _: Queue("A note.")))
     await stage.run([CustomMessage("note", details=DEEP), UserMessage("Begin")])
-    assert {event.type for event in stage.events} >= {"message_start", "tool_execution_start", "tool_execution_end", "decision", "agent_end"}
+    assert {event.type for event in stage.events} >= {
+        "message_start",
+        "tool_execution_start",
+        "tool_execution_end",
+        "decision",
+        "agent_end",
+    }
     for event in stage.events:
         check_frozen(event, event.type)
 
@@ -152,7 +163,9 @@ async def test_a_hook_that_edits_in_place_fails_and_is_told_to_return_a_decision
 
     _, said = await REFUSALS[seam](Hook(seam=seam, fn=guard), True)
     assert "guard" in said
-    assert ("FrozenError" if seam == "get_api_key" else "return a decision instead") in said, "what is raised about a key is never quoted"
+    assert ("FrozenError" if seam == "get_api_key" else "return a decision instead") in said, (
+        "what is raised about a key is never quoted"
+    )
 
 
 def test_the_error_of_a_write_says_what_is_frozen_and_is_a_type_error() -> None:
@@ -220,7 +233,11 @@ async def test_a_result_that_a_hook_returned_and_changes_later_stays_as_it_was()
 async def test_a_message_that_a_hook_made_and_changes_later_stays_as_it_was_stored(seam: str) -> None:
     content: list[Any] = [Text("Stored")]
     message = UserMessage(content)  # type: ignore[arg-type]
-    decision = {"before_run": Replace(messages=[message]), "on_message": Replace(message=message), "prepare_next_turn": Replace(add_messages=[message])}
+    decision = {
+        "before_run": Replace(messages=[message]),
+        "on_message": Replace(message=message),
+        "prepare_next_turn": Replace(add_messages=[message]),
+    }
     stage = await Stage(first(seam, decision[seam])).run()
     content.append(Text(" and more"))
     assert ("user", "Stored") in stage.history
@@ -232,7 +249,9 @@ async def test_a_queued_message_that_its_hook_changes_later_stays_as_it_was() ->
     def gate(call: Any) -> Queue:
         return Queue(UserMessage(content))  # type: ignore[arg-type]
 
-    stage = await Stage(first("before_tool_call", gate), first("after_tool_call", lambda _: content.append(Text(" and more")))).run()
+    stage = await Stage(
+        first("before_tool_call", gate), first("after_tool_call", lambda _: content.append(Text(" and more")))
+    ).run()
     assert ("user", "Stored") in stage.history
 
 
@@ -242,7 +261,9 @@ async def test_a_context_that_a_hook_made_and_changes_later_stays_as_it_was() ->
     def plan(plan: Any) -> Replace:
         return Replace(context=Context("", messages, plan.context.tools))
 
-    stage = await Stage(first("prepare_request", plan), first("authorize_request", lambda _: messages.append(UserMessage("Smuggled")))).run()
+    stage = await Stage(
+        first("prepare_request", plan), first("authorize_request", lambda _: messages.append(UserMessage("Smuggled")))
+    ).run()
     assert stage.asked(0) == [("user", "Planned")]
 
 
@@ -294,7 +315,11 @@ async def test_two_tools_of_one_batch_share_nothing() -> None:
         return "added"
 
     fixed = Replace(args={"data": [1]})
-    stage = Stage(Hook(seam="prepare_tool_call", fn=lambda _: fixed), tools=[add], replies=[[tool_call("add", {"data": []})] * 2, text("All done.")])
+    stage = Stage(
+        Hook(seam="prepare_tool_call", fn=lambda _: fixed),
+        tools=[add],
+        replies=[[tool_call("add", {"data": []})] * 2, text("All done.")],
+    )
     await stage.run()
     assert got == [[1, 9], [1, 9]]
     assert got[0] is not got[1]

@@ -12,12 +12,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beforehand import (
-    Answer, Ask, AssistantMessage, Block, Context, Continue, Drop, End, Hold, Hook, HookFailed, Interrupt, Queue, Replace, Resend, Steer, Text,
+    Answer,
+    Ask,
+    AssistantMessage,
+    Block,
+    Continue,
+    Drop,
+    End,
+    Hold,
+    Hook,
+    Interrupt,
+    Replace,
+    Steer,
+    Text,
     UserMessage,
-)  # fmt: skip
-from beforehand.decisions import Verdict
-from beforehand.seams import BY_NAME
-from beforehand.testing import ScriptedModel, text, tool_call
+)
+from beforehand.testing import text
 from seams.refusals import OLD
 from seams.stage import ONLY_TEXT, Stage, play
 
@@ -33,12 +43,21 @@ def name_of(decision: Any) -> str:
 
 def orders(*decisions: Any) -> list[Any]:
     """Every order of two and of three of these decisions."""
-    return [pytest.param(order, id=" ".join(type(d).__name__ for d in order)) for n in (2, 3) for order in permutations(decisions, n)]
+    return [
+        pytest.param(order, id=" ".join(type(d).__name__ for d in order)) for n in (2, 3) for order in permutations(decisions, n)
+    ]
 
 
 # --- 12 ------------------------------------------------------------------------------------------
 
-GATE: tuple[Any, ...] = (Block("Blocked."), Interrupt("Interrupted."), Ask("Asked?"), Steer("Steered."), Answer("Answered."), None)
+GATE: tuple[Any, ...] = (
+    Block("Blocked."),
+    Interrupt("Interrupted."),
+    Ask("Asked?"),
+    Steer("Steered."),
+    Answer("Answered."),
+    None,
+)
 """What a hook at the gate of a tool may say, strongest first. `None` is the weakest: it allows."""
 
 GATE_OUTCOME: dict[type, tuple[str, str, str]] = {
@@ -68,7 +87,10 @@ def test_any_set_of_decisions_at_the_gate_comes_to_its_maximum(decisions: list[A
     assert asyncio.run(gate_outcome(decisions)) == GATE_OUTCOME[type(min(decisions, key=GATE.index))]
 
 
-@given(st.lists(st.tuples(st.sampled_from([*GATE, ValueError("down"), "nonsense"]), st.integers(-2, 2)), min_size=1, max_size=6), st.randoms())
+@given(
+    st.lists(st.tuples(st.sampled_from([*GATE, ValueError("down"), "nonsense"]), st.integers(-2, 2)), min_size=1, max_size=6),
+    st.randoms(),
+)
 def test_no_decision_lifts_a_failure_or_a_block_whatever_the_orders(said: list[tuple[Any, int]], random: Any) -> None:
     def hook(decision: Any, order: int) -> Hook:
         def fn(_: Any) -> Any:
@@ -147,7 +169,9 @@ async def test_at_the_gate_of_a_request_a_block_counts_before_an_answer(order: t
 
 
 @pytest.mark.parametrize("order", orders(Interrupt("Interrupted."), Drop(), Replace(text="Other"), Hold(1), None))
-async def test_of_decisions_about_text_an_interrupt_counts_before_a_drop_and_a_drop_before_a_replacement(order: tuple[Any, ...]) -> None:
+async def test_of_decisions_about_text_an_interrupt_counts_before_a_drop_and_a_drop_before_a_replacement(
+    order: tuple[Any, ...],
+) -> None:
     """In one piece, so that every stage decides once about the whole text."""
     stage = Stage(*saying("on_chunk", *order), replies=ONLY_TEXT)
     stage.model.streams = False
@@ -229,191 +253,3 @@ async def test_a_compaction_that_one_hook_blocks_does_not_happen(order: tuple[An
         assert (list(stage.talk.messages), done.reason, stage.requests) == (OLD, "Blocked.", 0)
     else:
         assert (stage.requests, stage.history[0][1].endswith("Answered.")) == (0, True)
-
-
-# --- shapers chain -------------------------------------------------------------------------------
-
-
-async def test_a_shaper_sees_what_the_one_before_made_and_the_gate_what_the_last_made() -> None:
-    seen: list[int] = []
-
-    def plus_one(call: Any) -> Replace:
-        seen.append(call.args["n"])
-        return Replace(args={"n": call.args["n"] + 1})
-
-    judged: list[tuple[int, int]] = []
-    stage = await play(
-        *[Hook(seam="prepare_tool_call", fn=plus_one) for _ in range(3)],
-        Hook(seam="before_tool_call", fn=lambda call: judged.append((call.args["n"], call.original_args["n"]))),
-    )
-    assert (seen, judged, stage.bodies) == ([1, 2, 3], [(4, 1)], [4])
-
-
-async def test_a_field_left_out_keeps_what_an_earlier_shaper_set_and_none_sets_it_to_nothing() -> None:
-    seen: list[tuple[Any, Any, Any]] = []
-
-    def look(outcome: Any) -> None:
-        seen.append((outcome.content, outcome.details, outcome.is_error))
-
-    def after(decision: Any) -> Hook:
-        return Hook(seam="after_tool_call", fn=lambda _: decision)
-
-    watch = Hook(seam="after_tool_call", fn=look)
-    stage = await play(
-        after(Replace(content="one", details={"d": 1})), watch, after(Replace(is_error=True)), Hook(seam="after_tool_call", fn=look),
-        after(Replace(details=None)),
-    )  # fmt: skip
-    assert seen == [("one", {"d": 1}, False), ("one", {"d": 1}, True)]
-    [result] = stage.results
-    assert (result.text, result.details, result.is_error) == ("one", None, True)
-
-
-async def test_later_shapers_of_a_request_chain_too() -> None:
-    other = ScriptedModel([text("From the other.")])
-
-    def change(name: str, **fields: Any) -> Hook:
-        return Hook(seam="prepare_request", fn=lambda _: Replace(**fields), name=name)
-
-    seen: list[tuple[str, str, str]] = []
-    stage = await play(
-        change("model", model=other), change("level", thinking_level="high"),
-        Hook(seam="prepare_request", fn=lambda plan: Replace(context=Context(f"{plan.context.system} And brief.", plan.context.messages, ()))),
-        Hook(seam="prepare_request", fn=lambda plan: seen.append((plan.model.name, plan.thinking_level, plan.context.system))),
-        instructions="Be good.",
-    )  # fmt: skip
-    assert seen == [(other.name, "high", "Be good. And brief.")]
-    [request] = other.requests
-    assert (stage.requests, request.system, request.options.thinking_level, request.tools) == (0, "Be good. And brief.", "high", ())
-
-
-async def test_shapers_of_messages_and_prompts_chain() -> None:
-    def add(seam: str, word: str) -> Hook:
-        return Hook(seam=seam, fn=lambda c: Replace(messages=[*c.messages, UserMessage(word)]))
-
-    stage = await play(add("before_run", "a"), add("before_run", "b"), add("transform_context", "c"), add("transform_context", "d"), add("convert_to_llm", "e"))
-    assert [t for _, t in stage.asked(0)] == ["Begin", "a", "b", "c", "d", "e"]
-    assert [t for _, t in stage.history[:3]] == ["Begin", "a", "b"]
-
-
-async def test_messages_that_several_hooks_add_to_the_next_turn_all_come() -> None:
-    def add(word: str) -> Hook:
-        return Hook(seam="prepare_next_turn", fn=lambda _: Replace(add_messages=[UserMessage(word)]))
-
-    stage = await play(add("a"), add("b"))
-    assert [t for _, t in stage.asked(1)][-2:] == ["a", "b"]
-
-
-async def test_the_last_of_several_keys_is_used() -> None:
-    stage = await play(*saying("get_api_key", Replace(key="one"), Replace(key="two"), None), replies=ONLY_TEXT)
-    assert stage.model.keys == ["two"]
-
-
-async def test_changed_arguments_are_validated_after_every_hook() -> None:
-    """The second hook gets what the tool's schema made of the first one's arguments, or is not asked at all."""
-    seen: list[Any] = []
-    coerced = await play(
-        Hook(seam="prepare_tool_call", fn=lambda _: Replace(args={"n": "7"})),
-        Hook(seam="prepare_tool_call", fn=lambda call: seen.append(call.args)),
-    )
-    assert (seen, coerced.bodies) == ([{"n": 7}], [7])
-    refused = await play(Hook(seam="prepare_tool_call", fn=lambda _: Replace(args={"n": "seven"}), name="guard"))
-    assert (refused.bodies, refused.results[0].is_error) == ([], True)
-    assert "guard" in refused.results[0].text
-
-
-# --- final ---------------------------------------------------------------------------------------
-
-
-async def test_a_final_hook_runs_after_all_shapers_whatever_its_order_and_place() -> None:
-    seen: list[str] = []
-    shaper = Hook(seam="before_run", fn=lambda _: Replace(messages=[UserMessage("Shaped")]), order=5)
-    judge = Hook(seam="before_run", fn=lambda start: seen.append(start.messages[0].text), order=-5, final=True)
-    await play(judge, shaper)
-    assert seen == ["Shaped"]
-    plain = Hook(seam="before_run", fn=lambda start: seen.append(start.messages[0].text), order=-5)
-    await play(plain, shaper)
-    assert seen == ["Shaped", "Begin"]
-
-
-async def test_a_final_hook_judges_text_after_every_stage_has_shaped_it() -> None:
-    seen: list[str] = []
-    judge = Hook(seam="on_chunk", fn=lambda chunk: seen.append(chunk.delta) if chunk.delta else None, order=-5, final=True)
-    shaper = Hook(seam="on_chunk", fn=lambda chunk: Replace(text=chunk.pending.upper()))
-    stage = await play(judge, shaper, replies=ONLY_TEXT)
-    assert (seen, stage.shown) == (["ALL ", "DONE."], "ALL DONE.")
-
-
-@pytest.mark.parametrize("seam", [s.name for s in BY_NAME.values() if s.kind == "shape+gate" and Replace in s.verdicts])
-async def test_a_final_hook_may_not_replace(seam: str) -> None:
-    decision = {"before_run": Replace(messages=[UserMessage("Other")]), "on_chunk": Replace(text="Other"), "on_message": Replace(message=UserMessage("Other"))}
-    control = await play(*saying(seam, decision[seam]) if seam != "on_message" else [], replies=ONLY_TEXT)
-    stage = await play(*saying(seam, decision[seam], final=True), replies=ONLY_TEXT)
-    assert control.result.error is None
-    assert isinstance(stage.result.error, HookFailed)
-    assert "final" in str(stage.result.error)
-    assert "Other" not in str(stage.history) + stage.shown
-
-
-@pytest.mark.parametrize(("seam", "refusal"), [("before_run", Block("No.")), ("on_chunk", Interrupt("No.")), ("on_message", Interrupt("No."))])
-async def test_a_final_hook_may_refuse(seam: str, refusal: Verdict) -> None:
-    stage = await play(*saying(seam, refusal, final=True), replies=ONLY_TEXT)
-    assert stage.result.stop_reason in ("blocked", "interrupted")
-    assert stage.shown == stage.result.text == ""
-
-
-# --- several decisions from one hook -------------------------------------------------------------
-
-
-@pytest.mark.parametrize("wrap", [list, tuple])
-async def test_a_hook_may_give_a_verdict_and_any_number_of_effects(wrap: Any) -> None:
-    decisions = wrap([Queue("First."), Block("Blocked.", terminate=True), Queue("Second."), Resend(), Resend()])
-    stage = await play(Hook(seam="before_tool_call", fn=lambda _: decisions, name="guard"))
-    assert (stage.bodies, stage.results[0].text, stage.requests) == ([], "Blocked.", 2), "resends combine: one more request, not two"
-    assert stage.asked(1)[-2:] == [("assistant", "First."), ("assistant", "Second.")]
-    [record] = [d for d in stage.result.decisions if d.hook == "guard"]
-    assert (record.verdict, record.effects) == ("Block", ("Queue", "Queue", "Resend", "Resend"))
-
-
-@pytest.mark.parametrize("two", [[Block("One."), Block("Two.")], [Answer("One."), Block("Two.")], [Steer("One."), Queue("Note."), Answer("Two.")]])
-async def test_two_verdicts_of_one_hook_are_refused(two: list[Any]) -> None:
-    stage = await play(Hook(seam="before_tool_call", fn=lambda _: two, name="guard"))
-    assert (stage.bodies, stage.results[0].is_error) == ([], True)
-    assert "guard" in stage.results[0].text
-    assert "two verdicts" in stage.results[0].text
-    assert stage.asked(1)[-1][0] == "tool", "and none of its effects happen"
-
-
-async def test_of_a_hooks_effects_none_happens_if_its_verdict_is_refused() -> None:
-    stage = await play(Hook(seam="prepare_tool_call", fn=lambda _: [Queue("A note."), Resend(), Replace(args={"n": "seven"})]))
-    assert (stage.bodies, stage.result.stop_reason) == ([], "completed")
-    assert ("assistant", "A note.") not in stage.history
-    assert stage.requests == 2
-
-
-async def test_effects_of_all_hooks_happen_even_of_those_whose_verdict_did_not_count() -> None:
-    stage = await play(
-        Hook(seam="before_tool_call", fn=lambda _: [Answer("Answered."), Queue("From the weaker.")]),
-        Hook(seam="before_tool_call", fn=lambda _: [Block("Blocked."), Queue("From the stronger.")]),
-    )
-    assert stage.results[0].text == "Blocked."
-    assert [t for _, t in stage.asked(1)][-2:] == ["From the weaker.", "From the stronger."]
-
-
-async def test_a_resend_that_one_hook_wants_is_not_undone_by_an_interrupt_of_another_that_does_not() -> None:
-    for hooks in permutations([Resend(), Interrupt("Halt.")]):
-        stage = await play(*saying("before_tool_call", *hooks))
-        assert (stage.bodies, stage.requests, stage.result.stop_reason) == ([], 2, "completed")
-    control = await play(*saying("before_tool_call", Interrupt("Halt.")))
-    assert (control.requests, control.result.stop_reason) == (1, "interrupted")
-
-
-async def test_of_two_interrupts_one_that_wants_a_resend_is_enough() -> None:
-    for hooks in permutations([Interrupt("One.", resend=True), Interrupt("Two.")]):
-        stage = await play(*saying("before_tool_call", *hooks))
-        assert (stage.bodies, stage.requests) == ([], 2)
-
-
-async def test_calls_of_one_reply_are_refused_one_by_one() -> None:
-    two = [[tool_call("look", {"n": 1}), tool_call("look", {"n": 2})], text("All done.")]
-    stage = await play(Hook(seam="before_tool_call", fn=lambda call: Block("Not this.") if call.args["n"] == 1 else None), replies=two)
-    assert (stage.bodies, [r.text for r in stage.results]) == ([2], ["Not this.", "saw 2"])

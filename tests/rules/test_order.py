@@ -26,7 +26,11 @@ async def test_at_every_seam_hooks_are_asked_by_order_then_as_registered(seam: s
         watching(log, "third", seam), watching(log, "fourth", seam), watching(log, "first", seam, order=-1),
         watching(log, "last", seam, order=10), watching(log, "second", seam, order=-1),
     ]  # fmt: skip
-    stage = Stage(*hooks, messages=OLD, replies=[text("A summary."), *ONLY_TEXT] if seam == "before_compaction" else [*Stage().model.responses])
+    stage = Stage(
+        *hooks,
+        messages=OLD,
+        replies=[text("A summary."), *ONLY_TEXT] if seam == "before_compaction" else [*Stage().model.responses],
+    )
     await (stage.talk.compact(keep=2) if seam == "before_compaction" else stage.run())
     assert log[:5] == ["first", "second", "third", "fourth", "last"]
     assert log == log[:5] * (len(log) // 5)
@@ -43,8 +47,11 @@ async def test_marked_hooks_come_in_the_same_order_however_they_are_registered()
 async def test_final_hooks_come_last_whatever_their_order_and_keep_it_among_themselves() -> None:
     log: list[str] = []
     await play(
-        watching(log, "final late", final=True), watching(log, "final early", final=True, order=-9), watching(log, "late", order=9), watching(log, "early"),
-    )  # fmt: skip
+        watching(log, "final late", "before_run", final=True),
+        watching(log, "final early", "before_run", final=True, order=-9),
+        watching(log, "late", "before_run", order=9),
+        watching(log, "early", "before_run"),
+    )
     assert log == ["early", "late", "final early", "final late"]
 
 
@@ -92,14 +99,31 @@ async def test_hooks_from_a_file_come_in_the_order_in_which_it_names_them(tmp_pa
 async def test_hooks_confined_to_tools_keep_their_place_among_the_others() -> None:
     log: list[str] = []
     await play(
-        watching(log, "all"), watching(log, "for look", tools=("lo*",)), watching(log, "for others", tools=("other", "l?k")), watching(log, "early", order=-1)
+        watching(log, "all"),
+        watching(log, "for look", tools=("lo*",)),
+        watching(log, "for others", tools=("other", "l?k")),
+        watching(log, "early", order=-1),
     )
     assert log == ["early", "all", "for look"]
 
 
+async def test_hooks_confined_to_other_loops_are_not_asked() -> None:
+    log: list[str] = []
+    await play(watching(log, "everywhere"), watching(log, "main", loops=("ma*",)), watching(log, "elsewhere", loops=("inner*",)))
+    assert log == ["everywhere", "main"]
+
+
 @pytest.mark.parametrize(
     "options",
-    [{"order": "first"}, {"order": True}, {"tools": "look"}, {"timeout": 0}, {"timeout": -1}, {"on_error": "ignore"}, {"loops": "main"}],
+    [
+        {"order": "first"},
+        {"order": True},
+        {"tools": "look"},
+        {"timeout": 0},
+        {"timeout": -1},
+        {"on_error": "ignore"},
+        {"loops": "main"},
+    ],
     ids=str,
 )
 def test_an_option_that_can_never_work_is_refused_where_the_hook_is_made(options: dict[str, Any]) -> None:

@@ -41,9 +41,16 @@ async def test_an_async_callable_object_is_a_guard_like_any_other() -> None:
     assert (stage.bodies, stage.results[0].text) == ([], "At most 0.")
 
 
-@pytest.mark.parametrize("said", [{"block": True}, {"block": True, "reason": "No."}, {"action": "deny"}, {"decision": "block"}, False, "deny"], ids=str)
-async def test_a_guard_that_returns_what_another_system_would_take_refuses_the_call_and_says_what_is_right_here(said: Any) -> None:
-    stage, control = await play(Hook(seam="before_tool_call", fn=lambda _: said, name="guard")), await play(Hook(seam="before_tool_call", fn=lambda _: None))
+@pytest.mark.parametrize(
+    "said", [{"block": True}, {"block": True, "reason": "No."}, {"action": "deny"}, {"decision": "block"}, False, "deny"], ids=str
+)
+async def test_a_guard_that_returns_what_another_system_would_take_refuses_the_call_and_says_what_is_right_here(
+    said: Any,
+) -> None:
+    stage, control = (
+        await play(Hook(seam="before_tool_call", fn=lambda _: said, name="guard")),
+        await play(Hook(seam="before_tool_call", fn=lambda _: None)),
+    )
     assert control.bodies == [1]
     assert (stage.bodies, stage.results[0].is_error) == ([], True)
     for part in ("guard", "before_tool_call", "Block(reason)"):

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from beforehand import (
-    Answer, Approve, Ask, Block, Context, Continue, Deny, Drop, Edit, End, Hold, Interrupt, Queue, Replace, Request, Resend, Steer, Usage,
-    UserMessage,
+    Answer, Approve, Ask, Block, Context, Continue, Deny, Drop, Edit, End, Hold, Interrupt, Queue, Replace, Request, Resend,
+    Steer, Usage, UserMessage,
 )  # fmt: skip
 from beforehand.decisions import Effect, Verdict
 from beforehand.seams import SEAMS, SeamSpec
@@ -86,6 +86,7 @@ DECISIONS: dict[str, Callable[[], Any]] = {
     **{column: make for forms in (*VERDICTS.values(), *EFFECTS.values()) for column, make in forms.items()},
 }
 COLUMNS: dict[str, Callable[[], Any]] = DECISIONS | NONSENSE
+
 
 def declared_columns(spec: SeamSpec) -> set[str]:
     """The columns that this seam declares."""

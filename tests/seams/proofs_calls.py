@@ -67,7 +67,9 @@ async def the_tool_does_not_run_and_the_model_is_not_asked_again() -> None:
     hooked = await play(at("before_tool_call", Block("Not today.", terminate=True)))
     assert (control.bodies, control.requests) == ([], 2)
     assert (hooked.bodies, hooked.requests, hooked.result.stop_reason) == ([], 1, "completed")
-    only_one = await play(at("before_tool_call", when(lambda call: call.args["n"] == 1, Block("No.", terminate=True))), replies=TWO_CALLS)
+    only_one = await play(
+        at("before_tool_call", when(lambda call: call.args["n"] == 1, Block("No.", terminate=True))), replies=TWO_CALLS
+    )
     assert (only_one.bodies, only_one.requests) == ([2], 2), "it counts only if every result of the batch asks for it"
 
 
@@ -78,7 +80,13 @@ async def the_call_waits_for_a_person() -> None:
     assert (control.bodies, control.result.stop_reason) == ([1], "completed")
     assert (stage.bodies, stage.requests, stage.result.stop_reason) == ([], 1, "suspended")
     [asked] = stage.result.pending
-    assert (asked.name, asked.args, asked.prompt, tuple(asked.options), asked.hook) == ("look", {"n": 1}, "May it?", ("yes", "no"), "guard")
+    assert (asked.name, asked.args, asked.prompt, tuple(asked.options), asked.hook) == (
+        "look",
+        {"n": 1},
+        "May it?",
+        ("yes", "no"),
+        "guard",
+    )
     await stage.talk.resume({asked.call_id: Approve()})
     assert (stage.bodies, stage.requests) == ([1], 2)
 
@@ -88,7 +96,7 @@ async def the_call_and_its_siblings_do_not_run_and_the_model_reads_the_feedback(
     control, hooked = await play(replies=TWO_CALLS), await play(first("before_tool_call", Steer("Go left.")), replies=TWO_CALLS)
     assert control.bodies == [1, 2]
     assert (hooked.bodies, sorted(hooked.outcomes), hooked.requests) == ([], ["cancelled", "steered"], 2)
-    assert [r.text for r in hooked.results][0] == "Go left."
+    assert hooked.results[0].text == "Go left."
     assert [r.is_error for r in hooked.results] == [True, True]
 
 
@@ -97,7 +105,11 @@ async def the_hooks_result_stands_and_the_tool_does_not_run() -> None:
     control, hooked = await play(), await play(at("before_tool_call", Answer("Answered.")))
     assert (control.bodies, control.results[0].text) == ([1], "saw 1")
     assert (hooked.bodies, hooked.outcomes) == ([], ["answered"])
-    assert (hooked.results[0].text, hooked.results[0].is_error, hooked.asked(1)[-1]) == ("Answered.", False, ("tool", "Answered."))
+    assert (hooked.results[0].text, hooked.results[0].is_error, hooked.asked(1)[-1]) == (
+        "Answered.",
+        False,
+        ("tool", "Answered."),
+    )
 
 
 async def interrupts_at_the_gate(keep: Any) -> None:
@@ -198,7 +210,12 @@ async def interrupts_after_the_call(keep: Any) -> None:
     control = await play(replies=TWO_CALLS)
     hooked = await play(first("after_tool_call", Interrupt("Halt.", keep=keep)), replies=TWO_CALLS)
     assert (control.bodies, control.requests) == ([1, 2], 2)
-    assert (hooked.bodies, hooked.requests, hooked.result.stop_reason, hooked.result.reason) == ([1, 2], 1, "interrupted", "Halt.")
+    assert (hooked.bodies, hooked.requests, hooked.result.stop_reason, hooked.result.reason) == (
+        [1, 2],
+        1,
+        "interrupted",
+        "Halt.",
+    )
     assert [(r.text, r.is_error) for r in hooked.results] == [("saw 1", False), ("saw 2", False)], "every call has its result"
 
 
@@ -229,5 +246,3 @@ async def a_message_queued_after_a_call_is_in_the_next_request() -> None:
 @proves("after_tool_call", "Resend")
 async def the_end_of_a_call_may_ask_for_one_more_request() -> None:
     await resends_at("after_tool_call")
-
-

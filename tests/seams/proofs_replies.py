@@ -94,7 +94,10 @@ async def what_was_shown_is_stored_and_marked() -> None:
 @proves("on_chunk", "Interrupt(resend)")
 async def the_model_is_asked_again_with_the_same_history() -> None:
     replies = [*SECRET, AFTER]
-    control, hooked = await play(replies=replies), await play(stop_at_the_secret(Interrupt("Halt.", resend=True)), replies=replies)
+    control, hooked = (
+        await play(replies=replies),
+        await play(stop_at_the_secret(Interrupt("Halt.", resend=True)), replies=replies),
+    )
     assert control.requests == 1
     assert (hooked.requests, hooked.asked(1)) == (2, hooked.asked(0))
     assert (hooked.result.stop_reason, hooked.history) == ("completed", [("user", "Begin"), ("assistant", "The end.")])
@@ -132,7 +135,9 @@ def last_word(incoming: Any) -> bool:
 async def another_message_is_stored_whoever_it_is_from() -> None:
     def change(incoming: Any) -> Replace:
         message = incoming.message
-        content = (Text(message.text.upper()), *message.tool_calls) if isinstance(message, AssistantMessage) else message.text.upper()
+        content = (
+            (Text(message.text.upper()), *message.tool_calls) if isinstance(message, AssistantMessage) else message.text.upper()
+        )
         return Replace(message=msgspec.structs.replace(message, content=content))
 
     control, hooked = await play(), await play(at("on_message", change))
@@ -172,7 +177,11 @@ async def the_reply_is_stored_and_marked() -> None:
 async def the_model_is_asked_for_another_message() -> None:
     replies = [*ONLY_TEXT, AFTER]
     control = await play(replies=replies)
-    hooked = await play(first("on_message", None), at("on_message", lambda m: Interrupt("Halt.", resend=True) if m.message.text == "All done." else None), replies=replies)
+    hooked = await play(
+        first("on_message", None),
+        at("on_message", lambda m: Interrupt("Halt.", resend=True) if m.message.text == "All done." else None),
+        replies=replies,
+    )
     assert control.requests == 1
     assert (hooked.requests, hooked.asked(1)) == (2, [("user", "Begin")])
     assert (hooked.history, hooked.shown) == ([("user", "Begin"), ("assistant", "The end.")], "The end.")
@@ -194,5 +203,3 @@ async def the_stored_reply_is_followed_by_another() -> None:
     hooked = await play(at("on_message", lambda m: Resend() if m.message.text == "All done." else None), replies=replies)
     assert control.requests == 2
     assert (hooked.requests, hooked.asked(2)[-1], hooked.result.text) == (3, ("assistant", "All done."), "The end.")
-
-

@@ -63,7 +63,11 @@ async def a_change_for_once_is_gone_at_the_next_request() -> None:
     other.requests.clear()
     hooked = await play(first("prepare_request", change), replies=[text("The end.")], instructions="Be good.")
     assert (len(other.requests), other.requests[0].system, other.requests[0].options.thinking_level) == (1, "Be brief.", "high")
-    assert (hooked.requests, hooked.model.requests[0].system, hooked.model.requests[0].options.thinking_level) == (1, "Be good.", "off")
+    assert (hooked.requests, hooked.model.requests[0].system, hooked.model.requests[0].options.thinking_level) == (
+        1,
+        "Be good.",
+        "off",
+    )
     assert hooked.asked(0) == [("user", "Begin"), ("assistant", ""), ("tool", "saw 1")]
 
 
@@ -97,7 +101,9 @@ async def a_custom_message_becomes_one_that_the_model_knows() -> None:
 async def another_request_is_sent_in_full() -> None:
     def change(call: Any) -> Replace:
         options = msgspec.structs.replace(call.request.options, temperature=0.5)
-        return Replace(request=msgspec.structs.replace(call.request, system="Be brief.", messages=(OTHER,), tools=(), options=options))
+        return Replace(
+            request=msgspec.structs.replace(call.request, system="Be brief.", messages=(OTHER,), tools=(), options=options)
+        )
 
     control, hooked = await play(), await play(first("before_provider_call", change))
     assert (control.asked(0), len(control.model.requests[0].tools)) == ([("user", "Begin")], 1)
@@ -134,7 +140,10 @@ async def no_request_leaves() -> None:
 
 @proves("authorize_request", "Answer")
 async def the_hook_replies_and_nothing_leaves() -> None:
-    control, hooked = await play(replies=ONLY_TEXT), await play(at("authorize_request", Answer("From the hook.")), replies=ONLY_TEXT)
+    control, hooked = (
+        await play(replies=ONLY_TEXT),
+        await play(at("authorize_request", Answer("From the hook.")), replies=ONLY_TEXT),
+    )
     assert (control.requests, control.shown, control.result.text) == (1, "All done.", "All done.")
     assert (hooked.requests, hooked.shown, hooked.result.text) == (0, "From the hook.", "From the hook.")
     assert (hooked.history[-1], hooked.talk.messages[-1].origin) == (("assistant", "From the hook."), "hook")
@@ -155,5 +164,3 @@ async def the_reply_is_kept_and_the_model_asked_once_more() -> None:
     assert control.requests == 1
     assert (hooked.requests, hooked.asked(1)) == (2, [("user", "Begin"), ("assistant", "All done.")])
     assert hooked.result.text == "The end."
-
-

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from beforehand import AssistantMessage, Block, Context, Continue, End, Interrupt, Queue, Replace, Resend, Text, UserMessage, Answer
+from beforehand import AssistantMessage, Block, Context, Continue, End, Queue, Replace, Resend, Text, UserMessage, Answer
 from beforehand.testing import ScriptedModel, text, tool_call
 from seams.proofs import proves
 from seams.stage import CALL_THEN_TEXT, Stage, at, first, play, when
@@ -39,7 +39,12 @@ async def the_run_ends_before_the_turn() -> None:
     second = await play(at("before_turn", when(lambda turn: turn.number == 2, End("Enough."))))
     none = await play(at("before_turn", End("Enough.")))
     assert (control.requests, control.result.stop_reason) == (2, "completed")
-    assert (second.requests, second.history, second.result.stop_reason, second.result.reason) == (1, WHOLE[:3], "ended", "Enough.")
+    assert (second.requests, second.history, second.result.stop_reason, second.result.reason) == (
+        1,
+        WHOLE[:3],
+        "ended",
+        "Enough.",
+    )
     assert (none.requests, none.history, none.result.stop_reason) == (0, [], "ended")
 
 
@@ -50,7 +55,12 @@ async def the_run_ends_before_the_turn() -> None:
 async def no_turn_follows() -> None:
     control, hooked = await play(), await play(at("finish_turn", End("Enough.")))
     assert (control.requests, control.result.stop_reason) == (2, "completed")
-    assert (hooked.requests, hooked.history, hooked.result.stop_reason, hooked.result.reason) == (1, WHOLE[:3], "ended", "Enough.")
+    assert (hooked.requests, hooked.history, hooked.result.stop_reason, hooked.result.reason) == (
+        1,
+        WHOLE[:3],
+        "ended",
+        "Enough.",
+    )
 
 
 @proves("finish_turn", "Continue")
@@ -121,7 +131,10 @@ async def the_next_turn_begins_with_the_hooks_messages_then_queued_ones() -> Non
         stage.talk.steer("Steered")
 
     control = await play()
-    stage = Stage(at("prepare_next_turn", Replace(add_messages=[OTHER])), at("after_turn", lambda turn: steered(turn) if turn.number == 1 else None))
+    stage = Stage(
+        at("prepare_next_turn", Replace(add_messages=[OTHER])),
+        at("after_turn", lambda turn: steered(turn) if turn.number == 1 else None),
+    )
     await stage.run()
     assert control.asked(1) == WHOLE[:3]
     assert stage.asked(1) == [*WHOLE[:3], ("user", "Other"), ("user", "Steered")]

@@ -112,7 +112,10 @@ async def test_what_a_run_has_come_to_can_be_read_at_any_seam() -> None:
     told: list[tuple[int, int, list[tuple[str, Any]]]] = []
     spent = Usage(10, 5)
     stage = Stage(
-        Hook(seam="before_turn", fn=lambda c: told.append((c.run.turn, c.run.usage.total_tokens, [(r.name, r.outcome) for r in c.run.calls]))),
+        Hook(
+            seam="before_turn",
+            fn=lambda c: told.append((c.run.turn, c.run.usage.total_tokens, [(r.name, r.outcome) for r in c.run.calls])),
+        ),
         replies=[[tool_call("look", {"n": 1}), finish(usage=spent)], [text("All done."), finish(usage=spent)]],
     )
     await stage.run()
@@ -132,7 +135,7 @@ def test_the_seams_are_these_in_this_order_and_take_these_verdicts() -> None:
 
 
 def _forms(verdicts: str) -> list[str]:
-    """"Replace(a b) Block" as ["Replace(a b)", "Block"]."""
+    """ "Replace(a b) Block" as ["Replace(a b)", "Block"]."""
     forms: list[str] = []
     for word in verdicts.split():
         if forms and "(" in forms[-1] and ")" not in forms[-1]:

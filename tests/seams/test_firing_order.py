@@ -41,7 +41,8 @@ async def test_a_run_of_two_turns_and_one_tool_passes_every_seam_and_event_in_th
         # the first turn: a call
         "before_turn", "turn_start", *MESSAGE,
         *REQUEST, "message_start", "on_chunk", "message_update", "on_message", "message_end",
-        "tool_execution_start", "prepare_tool_call", "before_tool_call", "the tool runs", "after_tool_call", "tool_execution_end", *MESSAGE,
+        "tool_execution_start", "prepare_tool_call", "before_tool_call", "the tool runs", "after_tool_call", "tool_execution_end",
+        *MESSAGE,
         "finish_turn", "turn_end", "after_turn",
         # the second turn: text in two chunks
         "prepare_next_turn", "before_turn", "turn_start",
@@ -54,7 +55,10 @@ async def test_a_run_of_two_turns_and_one_tool_passes_every_seam_and_event_in_th
 @pytest.mark.parametrize("streams", [True, False], ids=["streamed", "in one piece"])
 async def test_a_text_that_comes_in_one_piece_passes_its_chunk_seam_once_with_all_of_it(streams: bool) -> None:
     chunks: list[tuple[str, bool]] = []
-    stage = Stage(Hook(seam="on_chunk", fn=lambda chunk: chunks.append((chunk.pending, chunk.final))), replies=[text("", chunks=["All ", "done."])])
+    stage = Stage(
+        Hook(seam="on_chunk", fn=lambda chunk: chunks.append((chunk.pending, chunk.final))),
+        replies=[text("", chunks=["All ", "done."])],
+    )
     stage.model.streams = streams
     await stage.run()
     assert chunks == ([("All ", False), ("done.", False), ("", True)] if streams else [("All done.", True)])
@@ -93,7 +97,8 @@ async def test_calls_of_one_reply_are_judged_one_by_one_then_run_together_and_st
     begin, end = log.index("tool_execution_start"), log.index("finish_turn")
     judged, ran = log[begin : begin + 6], log[begin + 6 : end]
     assert judged == [
-        "tool_execution_start", "prepare_tool_call 1", "before_tool_call 1", "tool_execution_start", "prepare_tool_call 2", "before_tool_call 2",
+        "tool_execution_start", "prepare_tool_call 1", "before_tool_call 1",
+        "tool_execution_start", "prepare_tool_call 2", "before_tool_call 2",
     ]  # fmt: skip
     assert ran[:2] == ["body 1", "body 2"], "the first did not end before the second had begun"
     assert ran[-6:] == MESSAGE * 2
@@ -109,7 +114,15 @@ async def test_calls_in_sequence_each_pass_every_seam_before_the_next_begins() -
     )
     await stage.run()
     begin, end = log.index("tool_execution_start"), log.index("finish_turn")
-    one = ["tool_execution_start", "prepare_tool_call", "before_tool_call", "the tool runs", "after_tool_call", "tool_execution_end", *MESSAGE]
+    one = [
+        "tool_execution_start",
+        "prepare_tool_call",
+        "before_tool_call",
+        "the tool runs",
+        "after_tool_call",
+        "tool_execution_end",
+        *MESSAGE,
+    ]
     assert log[begin:end] == one * 2
 
 
@@ -146,7 +159,9 @@ async def test_the_seam_between_turns_is_passed_only_if_another_turn_follows_and
         return Continue() if turn.number == 1 and cause == "continue" else None
 
     stage = Stage(
-        Hook(seam="finish_turn", fn=settle), Hook(seam="prepare_next_turn", fn=lambda turn: causes.append(turn.cause)), replies=replies
+        Hook(seam="finish_turn", fn=settle),
+        Hook(seam="prepare_next_turn", fn=lambda turn: causes.append(turn.cause)),
+        replies=replies,
     )
     await stage.run()
     assert (stage.requests, causes) == (2, [cause]), "between the two turns, and not after the second"

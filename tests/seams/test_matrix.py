@@ -31,12 +31,14 @@ async def test_a_decision_counts_where_it_is_declared_and_is_refused_elsewhere(s
         _, said = await REFUSALS[seam](at(seam, COLUMNS[column]()), watched)
         assert "guard" in said, "it names the hook"
         assert seam in said, "and the seam"
-        assert [form for form in allowed(BY_NAME[seam], column) if form not in said] == [], f"and what may be returned, but said: {said}"
+        assert [form for form in allowed(BY_NAME[seam], column) if form not in said] == [], (
+            f"and what may be returned, but said: {said}"
+        )
 
 
 def allowed(spec: SeamSpec, column: str) -> list[str]:
-    """What the refusal has to name: every decision the seam takes, or every field if the decision was right and its field wrong."""
-    fields = [f"{field}" for field in spec.verdicts.get(Replace, ())]
+    """What the refusal has to name: every decision the seam takes, or every field if only the field was wrong."""
+    fields = list(spec.verdicts.get(Replace, ()))
     if column.startswith("Replace.") and fields:
         return fields
     return [kind.__name__ for kind in (*spec.verdicts, *spec.effects)] + [f"{field}=" for field in fields] + ["None"]

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 COLUMNS = ("#", "seam", "kind", "fires", "may replace", "may refuse or settle", "effects", "irreversible right after")
 
+TABLE_WIDTH = 120
+
 
 def cells(spec: SeamSpec) -> tuple[str, ...]:
     """One row of the matrix, a text for each of `COLUMNS`: when it fires is one thing, what it may decide another."""
@@ -30,8 +32,8 @@ def cells(spec: SeamSpec) -> tuple[str, ...]:
 
 
 def show_matrix(console: Console | None) -> None:
-    """Print the matrix."""
-    if console is None:
+    """Print the matrix: as a table where there is room for one, else seam by seam."""
+    if console is None or console.width < TABLE_WIDTH:
         for spec in SEAMS:
             print(_as_lines(spec))
         return
@@ -40,7 +42,7 @@ def show_matrix(console: Console | None) -> None:
 
     table = Table(title="The seams of a run, in the order they come", title_justify="left", show_lines=True)
     for column in COLUMNS:
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", no_wrap=column == "seam")
     for spec in SEAMS:
         row = cells(spec)
         table.add_row(*[Text(cell, "bold red" if i == len(row) - 1 else "bold" if i == 1 else "") for i, cell in enumerate(row)])

@@ -6,13 +6,13 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import msgspec
 
 from ..decisions import Answer, Ask, Block, Decision, Effect, End, Hold, Interrupt, Queue, Replace, Steer, Verdict
 from ..frozen import freeze
 from ..history import HistoryView
-from ..messages import MESSAGE_TYPES, THINKING_LEVELS, AssistantMessage, Image, Request, Text, Usage, sealed
+from ..messages import MESSAGE_TYPES, THINKING_LEVELS, AssistantMessage, Image, Request, Text, Usage, clean, sealed
 from ..seams import Context, SeamSpec
+from ..tools import Tool
 from ..validity import invalid_request, sealed_request
 
 
@@ -47,9 +47,7 @@ def _undeclared(spec: SeamSpec, returned: Any) -> Refused:
     if spec.value is None:  # a key that was returned the wrong way must not be shown
         given = f"a {type(returned).__name__}"
     else:
-        given = f"{returned!r}" if isinstance(returned, Decision) else f"the {type(returned).__name__} {returned!r}"
-    if len(given) > 120:
-        given = given[:117] + "..."
+        given = _short(returned) if isinstance(returned, Decision) else f"the {type(returned).__name__} {_short(returned)}"
     forms = spec.forms()
     may = f"may return None, {', '.join(forms)}" if forms else "may return nothing but None"
     return Refused(f"returned {given}, but a hook at {spec.name} {may}")
@@ -88,7 +86,7 @@ def _check_verdict(spec: SeamSpec, verdict: Any) -> Verdict:
             raise Refused(f"returned Answer with a {type(verdict.value).__name__}: an answer at {spec.name} is a {names}")
         if spec.guards == "compaction" and not verdict.value.strip():
             raise Refused("returned Answer with an empty summary: expected the text that stands for the old messages")
-        return Answer(freeze(verdict.value))
+        return Answer(_answer_value(verdict.value))
     return verdict  # type: ignore[no-any-return]
 
 
@@ -115,6 +113,12 @@ def _check_replace(spec: SeamSpec, verdict: Replace) -> Replace:
     return Replace(**{name: _CHECKS[name](value) for name, value in given.items()})
 
 
+def _answer_value(value: Any) -> Any:
+    if isinstance(value, str):
+        return clean(value)
+    return _sealed(value, "message") if isinstance(value, AssistantMessage) else freeze(value)
+
+
 # --- the fields of Replace: each check returns the value to use, frozen, or raises Refused ---
 
 
@@ -128,7 +132,10 @@ def _expect(name: str, what: str, *kinds: type) -> Callable[[Any], Any]:
 
 
 def _short(value: Any) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except Exception:
+        text = type(value).__name__
     return text if len(text) <= 60 else text[:57] + "..."
 
 
@@ -171,15 +178,30 @@ def _request(value: Any) -> Any:
 def _context(value: Any) -> Any:
     if not isinstance(value, Context):
         raise Refused(f"returned Replace(context={_short(value)}): expected a Context")
-    return msgspec.structs.replace(value, messages=_messages("context")(value.messages), tools=tuple(value.tools))
+    if not isinstance(value.system, str):
+        raise Refused(f"returned a context whose system text is a {type(value.system).__name__}: expected a string")
+    tools = tuple(value.tools) if isinstance(value.tools, list | tuple) else (value.tools,)
+    for tool in tools:
+        if not isinstance(tool, Tool):
+            raise Refused(f"returned a context whose tools hold {_short(tool)}: expected tools made with @tool")
+    names = [tool.name for tool in tools]
+    if len(set(names)) < len(names):
+        raise Refused(f"returned a context with two tools named {next(n for n in names if names.count(n) > 1)!r}")
+    return Context(clean(value.system), _messages("context")(value.messages), tools)
 
 
 def _content(value: Any) -> Any:
     if isinstance(value, str):
-        return value
+        return clean(value)
     if isinstance(value, list | tuple) and all(isinstance(p, Text | Image) for p in value):
         return tuple(value)
     raise Refused(f"returned Replace(content={_short(value)}): expected a string or a list of Text and Image parts")
+
+
+def _text(value: Any) -> Any:
+    if not isinstance(value, str):
+        raise Refused(f"returned Replace(text={_short(value)}): expected a string")
+    return clean(value)
 
 
 def _args(value: Any) -> Any:
@@ -222,7 +244,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "once": _expect("once", "True or False", bool),
     "request": _request,
     "key": _key,
-    "text": _expect("text", "a string", str),
+    "text": _text,
     "hold": _hold,
     "message": _message,
     "args": _args,

@@ -21,12 +21,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ..decisions import Block, Effect, Interrupt, Queue, Replace, Verdict
-from ..detach import forget
-from ..errors import Aborted, HookFailed
+from ..detach import contained, forget, result_of
+from ..errors import Aborted, HookFailed, describe
 from ..events import DecisionMade, DecisionRecord
-from ..messages import AssistantMessage, Text
+from ..messages import AssistantMessage, Text, clean
 from ..seams import SeamSpec, Seen, digest_of
-from ..state import RunState
+from ..state import GUARDED, IDLE, RunState
 from .check import Refused, split
 from .hook import Hook
 
@@ -37,20 +37,27 @@ Adopt = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 class Ruling(NamedTuple):
-    """What the hooks of a seam decided: the context with every replacement made, the fields replaced, the refusal."""
+    """What the hooks of a seam decided: the context with every replacement made, the fields replaced, the refusal.
+
+    `heard` are all refusals, in the order they were given.
+    """
 
     context: Any
     changes: dict[str, Any]
-    verdict: Verdict | None
+    verdict: Verdict | None = None
     by: Hook | None = None
+    heard: tuple[tuple[Verdict, Hook], ...] = ()
+
+    def without(self, spec: SeamSpec, kind: type[Verdict]) -> Ruling:
+        """What is left once this kind of refusal has been dealt with."""
+        return _weighed(spec, self.context, self.changes, [(v, h) for v, h in self.heard if type(v) is not kind])
 
 
 async def dispatch(run: RunState, spec: SeamSpec, hooks: Sequence[Hook], context: Any, adopt: Adopt | None = None) -> Ruling:
     """Ask `hooks` about `context`. Raises `HookFailed` where a failure must end the run, `Aborted` on an abort."""
     changes: dict[str, Any] = {}
-    strongest: Verdict | None = None
-    by: Hook | None = None
-    outer_scope, default_timeout = run.scope, run.limits.hook_timeout
+    heard: list[tuple[Verdict, Hook]] = []
+    outer_scope, default_timeout, slow = run.scope, run.limits.hook_timeout, run.slow_hook
     began = perf_counter()
     for hook in hooks:
         verdict: Verdict | None = None
@@ -58,9 +65,13 @@ async def dispatch(run: RunState, spec: SeamSpec, hooks: Sequence[Hook], context
             timeout = hook.timeout or default_timeout
             returned = hook.fn(context) if timeout is None else call_in_time(hook, context, timeout)
             if returned is not None and (type(returned) is CoroutineType or hasattr(returned, "__await__")):
-                run.enter_guarded()
+                if outer_scope == IDLE and not run.batching:  # as `enter_guarded`, without the call
+                    run.scope = GUARDED
+                    run.scope_serial += 1
                 returned = await returned
-                run.leave_guarded(outer_scope)
+                run.scope = outer_scope
+                if run.own_cancels:
+                    run.survived()
             if returned is not None:
                 verdict = await _settle(run, spec, hook, context, returned, changes, adopt, perf_counter() - began)
         except (KeyboardInterrupt, GeneratorExit):
@@ -72,19 +83,27 @@ async def dispatch(run: RunState, spec: SeamSpec, hooks: Sequence[Hook], context
                 raise Aborted("aborted while a hook was being asked") from None
             verdict = await _failed(run, spec, hook, context, error, perf_counter() - began)
         ended = perf_counter()
-        if ended - began > run.slow_hook:
+        if ended - began > slow:
             _warn_slow(hook, ended - began)
         began = ended
         if verdict is not None:
             if type(verdict) is Replace:
                 context = _replaced(context, verdict, changes)
-            elif strongest is None or _rank(spec, verdict) < _rank(spec, strongest):
-                strongest, by = verdict, hook
+            else:
+                heard.append((verdict, hook))
                 if type(verdict) in spec.stops:
                     break
-            elif type(verdict) is Interrupt and type(strongest) is Interrupt and verdict.resend:
-                strongest = msgspec.structs.replace(strongest, resend=True)  # wishes to resend combine by OR
-    return Ruling(context, changes, strongest, by)
+    return _weighed(spec, context, changes, heard) if heard else Ruling(context, changes)
+
+
+def _weighed(spec: SeamSpec, context: Any, changes: dict[str, Any], heard: list[tuple[Verdict, Hook]]) -> Ruling:
+    """The strongest refusal counts, the first of equals. Of interrupts, wishes to resend combine by OR."""
+    if not heard:
+        return Ruling(context, changes)
+    verdict, by = min(heard, key=lambda said: _rank(spec, said[0]))
+    if type(verdict) is Interrupt and any(type(v) is Interrupt and v.resend for v, _ in heard):
+        verdict = msgspec.structs.replace(verdict, resend=True)
+    return Ruling(context, changes, verdict, by, tuple(heard))
 
 
 def _rank(spec: SeamSpec, verdict: Verdict) -> int:
@@ -114,7 +133,7 @@ def apply_effect(run: RunState, effect: Effect) -> None:
     if type(effect) is Queue:
         message = effect.message
         if isinstance(message, str):
-            message = AssistantMessage((Text(message),), origin="hook")
+            message = AssistantMessage((Text(clean(message)),), origin="hook")
         elif message.origin != "hook":
             message = msgspec.structs.replace(message, origin="hook")
         run.hook_queue.append(message)
@@ -165,20 +184,19 @@ def explain(error: BaseException) -> str:
     """What went wrong with a hook, as the end of a sentence that begins with its name."""
     if isinstance(error, Refused):
         return str(error)
-    text = str(error)
-    return f"raised {type(error).__name__}: {text}" if text else f"raised {type(error).__name__}"
+    return f"raised {describe(error)}"
 
 
 async def call_in_time(hook: Hook, context: Seen, timeout: float) -> Any:
     """Call a hook with a time limit: async ones in a task, sync ones in a thread. A late answer is discarded."""
     if hook.is_async:
-        work: asyncio.Future[Any] = asyncio.ensure_future(hook.fn(context))
+        work: asyncio.Future[Any] = contained(hook.fn(context))
     else:
         work = in_thread(hook.fn, context)
     until = perf_counter() + timeout
     answer = await _within(timeout, work, timeout)
     if hasattr(answer, "__await__"):  # a sync callable that hands over something to wait for
-        answer = await _within(until - perf_counter(), asyncio.ensure_future(answer), timeout)
+        answer = await _within(until - perf_counter(), contained(answer), timeout)
     return answer
 
 
@@ -187,7 +205,7 @@ async def _within(seconds: float, work: asyncio.Future[Any], allowed: float) -> 
         done, _ = await asyncio.wait({work}, timeout=max(seconds, 0))
         if not done:
             raise Refused(f"gave no answer within {allowed:g} s")
-        return work.result()
+        return result_of(work)
     finally:
         if not work.done():
             work.cancel()

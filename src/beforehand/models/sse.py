@@ -75,7 +75,7 @@ class EventDecoder:
         events = self._take(lines)
         if not self._data:
             self._held = len(rest)
-        self._between = not (rest or self._data or self._name or self._after_cr)
+        self._between = not (rest or self._data or self._name)
         return events
 
     def close(self) -> list[Event]:

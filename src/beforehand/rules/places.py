@@ -80,8 +80,10 @@ def read_json(text: str) -> Document:
 def _malformed_json(said: str, data: bytes, text: str) -> Malformed:
     found = _BYTE.search(said)
     offset = len(data[: int(found[1])].decode("utf-8", "ignore")) if found else len(text)
+    while found and offset and text[offset - 1].isalnum():  # a misspelt word is pointed at where it begins
+        offset -= 1
     why = said[: found.start()] if found else said
-    why = why.removeprefix("JSON is malformed: ")
+    why = why.removeprefix("JSON is malformed: ").partition(" - at `$")[0]
     if why == "Input data was truncated":
         why = "the text ends too early" if text.strip() else "the file is empty"
     return Malformed(Lines(text).place(offset), f"this is not JSON: {why}")

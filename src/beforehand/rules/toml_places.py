@@ -21,8 +21,8 @@ _STRING = re.compile(
 _OTHER = re.compile(r"[^,\]}\n#]+")
 
 
-def read_toml(text: str) -> Document:
-    """One rule, or with `[[rules]]` several. Raises `Malformed`."""
+def read_toml(text: str, lift: bool = True) -> Document:
+    """One rule, or with `[[rules]]` several (unless not `lift`). Raises `Malformed`."""
     try:
         value = tomllib.loads(text)
     except RecursionError:
@@ -37,7 +37,7 @@ def read_toml(text: str) -> Document:
     walker.document()
     document = Document(value, walker.places)
     _refuse_foreign(value, (), document)
-    if list(value) == ["rules"] and isinstance(value["rules"], list):
+    if lift and list(value) == ["rules"] and isinstance(value["rules"], list):
         places = {path[1:]: place for path, place in walker.places.items() if path[:1] == ("rules",)}
         return Document(value["rules"], places)
     return document

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ..errors import ConfigError
+
 from . import engine
 from .regex import PatternError
 from .scanner import Scanner, rewrite
@@ -24,6 +26,8 @@ class PatternSet:
     """
 
     def __init__(self, rules: Iterable[Rule], *, max_hold: int = 4096) -> None:
+        if max_hold < 1:
+            raise ConfigError(f"max_hold is {max_hold}: at least one character has to be kept back to find anything")
         self.rules = tuple(rules)
         self.max_hold = max_hold
         self._watches = Watches(self.rules)

@@ -1,0 +1,114 @@
+"""A reply while it arrives, before anything of it is history."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import msgspec
+
+from .decisions import Interrupt
+from .errors import RunError
+from .events import ChunkKind
+from .messages import NO_USAGE, AssistantMessage, MessageStop, Origin, Part, Text, Thinking, ThinkingLevel, ToolCall, Usage
+from .models.base import Model
+from .state import RunState
+
+
+class OpenCall(msgspec.Struct, eq=False):
+    """A tool call while its arguments arrive: `shown` are the pieces the guard has let pass."""
+
+    id: str
+    name: str
+    shown: list[str] = []
+
+
+class Source(msgspec.Struct, eq=False):
+    """Who replies: the model asked, its thinking level, and whether the reply comes in one piece."""
+
+    model: Model
+    thinking_level: ThinkingLevel
+    whole: bool
+    origin: Origin = "model"
+
+
+class Draft(msgspec.Struct, eq=False):
+    """A reply while it arrives: its parts in order, and how it ended.
+
+    `released` counts the characters shown; `withheld` gathers those that wait for a hook with `hold=True`.
+    """
+
+    id: str
+    by: Source
+    parts: list[tuple[str, Any]] = []
+    calls: dict[int, OpenCall] = {}
+    signature: str | None = None
+    stop_reason: MessageStop | None = None
+    usage: Usage = NO_USAGE
+    started: bool = False
+    released: int = 0
+    withheld: list[tuple[ChunkKind, str]] | None = None
+
+    def add(self, kind: str, text: str) -> None:
+        if self.parts and self.parts[-1][0] == kind:
+            self.parts[-1][1].append(text)
+        else:
+            self.parts.append((kind, [text]))
+
+    def count(self, run: RunState, text: str) -> None:
+        """This text has been shown."""
+        self.released += len(text)
+        run.characters_released += len(text)
+
+    def content(self, with_calls: bool) -> tuple[Part, ...]:
+        content: list[Part] = []
+        for kind, value in self.parts:
+            if kind == "call":
+                if with_calls:
+                    content.append(ToolCall(value.id, value.name, "".join(value.shown) or "{}"))
+            elif kind == "text":
+                content.append(Text("".join(value)))
+            elif kind == "thinking":
+                content.append(Thinking("".join(value), self.signature))
+            else:
+                content.append(value)
+        return tuple(content)
+
+    def message(self, stop_reason: MessageStop, error: str | None = None) -> AssistantMessage:
+        content = self.content(stop_reason != "error" and stop_reason != "aborted")
+        by = self.by
+        return AssistantMessage(
+            content, stop_reason, self.usage, by.model.name, by.model.provider, self.id, by.thinking_level, error, by.origin
+        )
+
+
+class Reply(msgspec.Struct, eq=False):
+    """What came of a request. `message` is what the history holds (`None`: nothing), `error` why it failed."""
+
+    message: AssistantMessage | None
+    interrupt: Interrupt | None = None
+    error: RunError | None = None
+    aborted: bool = False
+
+
+def free_id(run: RunState, wanted: str, here: Collection[str]) -> str:
+    """A call's id, with a suffix if it is already in use: results are matched by id."""
+    free, n = wanted, 1
+    while free in run.history.call_ids or free in run.context.call_ids or free in here:
+        n += 1
+        free = f"{wanted}-{n}"
+    if free != wanted:
+        run.note("Renamed", f"call id {wanted!r} is already in use, so this call is {free!r}", free)
+    return free
+
+
+def with_free_ids(run: RunState, message: AssistantMessage) -> AssistantMessage:
+    """A reply whose calls a hook has written."""
+    here: list[str] = []
+    content: list[Part] = []
+    for part in message.content:
+        if isinstance(part, ToolCall):
+            part = ToolCall(free_id(run, part.id, here), part.name, part.arguments)
+            here.append(part.id)
+        content.append(part)
+    return msgspec.structs.replace(message, content=tuple(content))

@@ -1,0 +1,213 @@
+"""The filters of rules: a text that holds a pattern, a tool argument that has a value."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from beforehand.stream import engine
+from beforehand.stream.patterns import Match, PatternSet, Rule
+from beforehand.stream.regex import parse, show
+
+from .schema import ArgumentFilter
+
+Accept = Callable[[Match], bool]
+"""Whether a match that was found counts: a secret may have to look random, or not to be on a list of examples."""
+
+UNLIMITED = 1 << 20
+"""Characters a pattern set keeps back at most where the run sets no limit."""
+
+MAX_HOLD = 4096
+
+
+class Finder:
+    """What a rule's `regex`, or its set of patterns, finds in a text. Immutable and shared.
+
+    Raises `PatternError` for a pattern that RE2 does not take.
+    """
+
+    def __init__(self, rules: Sequence[Rule], accept: Accept | None = None) -> None:
+        self.rules = tuple(rules)
+        self.accept = accept
+        self._single = _Single(self.rules[0].pattern) if len(self.rules) == 1 and self._is_plain(self.rules[0]) else None
+        self._sets: dict[int, PatternSet] = {}
+        if self._single is None:
+            self.patterns(MAX_HOLD)  # finds mistakes in the patterns now
+
+    def _is_plain(self, rule: Rule) -> bool:
+        return self.accept is None and not rule.keywords and rule.group == 0
+
+    def patterns(self, max_hold: int | None) -> PatternSet:
+        """The patterns made ready for streams that keep back at most so many characters."""
+        hold = UNLIMITED if max_hold is None else min(max_hold, UNLIMITED)
+        if hold not in self._sets:
+            made = copy.copy(next(iter(self._sets.values()), None)) or PatternSet(self.rules, max_hold=hold)
+            made.max_hold = hold  # the compiled patterns are the same whatever the bound, and dear to make
+            self._sets[hold] = made
+        return self._sets[hold]
+
+    def first(self, text: str) -> Match | None:
+        """The first match in a text that is complete."""
+        if self._single is not None:
+            return self._single.match(text, self.rules[0])
+        return next(self.all(text), None)
+
+    def all(self, text: str) -> Iterator[Match]:
+        """The matches in a text that is complete, from left to right, but those that match nothing."""
+        for match in self.patterns(MAX_HOLD).scan_whole(text):
+            if self.accept is None or self.accept(match):
+                yield match
+
+    def replace(self, text: str, replacement: Callable[[Match], str]) -> str:
+        """The text with every match rewritten."""
+        at, parts = 0, []
+        for match in self.all(text):
+            parts += [text[at : match.span[0]], replacement(match)]
+            at = match.span[1]
+        return "".join(parts) + text[at:] if parts else text
+
+
+class _Single:
+    """One pattern, asked whether a text holds it. Also an empty match counts, as `^$` is about empty messages."""
+
+    def __init__(self, pattern: str) -> None:
+        node = parse(pattern)
+        try:
+            self._captures = engine.Captures(show(node))
+        except engine.Refused:
+            PatternSet([Rule(pattern)])  # says it better
+            raise
+        self._groups = bool(self._captures.count)
+        self._search = engine.search(show(node, capture=False))
+
+    def match(self, text: str, rule: Rule) -> Match | None:
+        data = engine.encode(text)
+        start, stop = self._search(data, 0, len(data))
+        if start < 0:
+            return None
+        texts: list[str | None] = [engine.decode(data[start:stop])]
+        if self._groups:
+            spans = self._captures.spans(data, start, len(data))
+            texts = [engine.decode(data[low:high]) if low >= 0 else None for low, high in spans]
+        first = len(engine.decode(data[:start]))
+        end = first + len(texts[0] or "")
+        named = tuple([(name, texts[number]) for name, number in self._captures.names.items()])
+        return Match(rule, 0, first, end, (first, end), texts[0] or "", tuple(texts[1:]), named)
+
+
+def groups_of(match: Match) -> dict[str, str]:
+    """The template variables of a match: itself, its numbered groups and its named ones."""
+    found = {"match": match.text}
+    for number, text in enumerate(match.groups, 1):
+        if text is not None:
+            found[f"match_{number}"] = text
+    for name, text in match.named:
+        if text is not None:
+            found[f"match_{name}"] = text
+    if match.rule.id:
+        found["rule"] = match.rule.id
+    return found
+
+
+# --- tool arguments ------------------------------------------------------------------------------
+
+
+def pointer_steps(pointer: str) -> tuple[str, ...]:
+    """The steps of a JSON pointer (RFC 6901). Raises `ValueError` saying what is wrong with it."""
+    if pointer and not pointer.startswith("/"):
+        raise ValueError(f"{pointer!r} is no JSON pointer: write '/{pointer}'")
+    steps = []
+    for step in pointer.split("/")[1:]:
+        if "~" in step.replace("~0", "").replace("~1", ""):
+            raise ValueError(f"{pointer!r} is no JSON pointer: write ~ as ~0 and / inside a name as ~1")
+        steps.append(step.replace("~1", "/").replace("~0", "~"))
+    return tuple(steps)
+
+
+_MISSING = object()
+
+
+def at_pointer(value: Any, steps: tuple[str, ...]) -> Any:
+    """What stands at a JSON pointer, or `_MISSING`."""
+    for step in steps:
+        if isinstance(value, Mapping):
+            value = value.get(step, _MISSING)
+        elif isinstance(value, list | tuple):
+            index = int(step) if step.isascii() and step.isdigit() and (step == "0" or step[0] != "0") and len(step) < 10 else -1
+            value = value[index] if 0 <= index < len(value) else _MISSING
+        else:
+            return _MISSING
+    return value
+
+
+def strings_in(value: Any) -> Iterator[str]:
+    """Every string in a JSON value, however deep, and the names of objects. Numbers count as they are written."""
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, Mapping):
+            stack.extend(reversed(list(item.values())))
+            yield from item
+        elif isinstance(item, list | tuple):
+            stack.extend(reversed(item))
+        elif item is not None and isinstance(item, bool | int | float):
+            yield msgspec.json.encode(item).decode()
+
+
+def map_strings(value: Any, change: Callable[[str], str]) -> Any:
+    """A JSON value with every string in it changed. Names of objects stay, and so does what is no JSON."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {name: map_strings(item, change) for name, item in value.items()}
+    if isinstance(value, list):
+        return [map_strings(item, change) for item in value]
+    if isinstance(value, tuple):
+        return tuple([map_strings(item, change) for item in value])
+    return value
+
+
+class ArgumentTest:
+    """One entry of `args`: what the value at a pointer must be."""
+
+    def __init__(self, pointer: str, condition: ArgumentFilter, finder: Finder | None) -> None:
+        self.pointer = pointer
+        self._steps = pointer_steps(pointer)
+        self._name = self._steps[0] if len(self._steps) == 1 else None
+        self._finder = finder
+        self._equals = _MISSING if condition.equals is msgspec.UNSET else condition.equals
+        self._low = -math.inf if condition.min is msgspec.UNSET else condition.min
+        self._high = math.inf if condition.max is msgspec.UNSET else condition.max
+        self._ranged = condition.min is not msgspec.UNSET or condition.max is not msgspec.UNSET
+
+    def fits(self, args: Mapping[str, Any]) -> Match | bool:
+        """The match of its regex, or whether the conditions hold."""
+        value = args.get(self._name, _MISSING) if self._name is not None else at_pointer(args, self._steps)
+        if value is _MISSING:
+            return False
+        if self._equals is not _MISSING and not same_json(value, self._equals):
+            return False
+        if self._ranged and not (isinstance(value, int | float) and not isinstance(value, bool) and self._low <= value <= self._high):
+            return False
+        if self._finder is None:
+            return True
+        if isinstance(value, str):
+            return self._finder.first(value) or False
+        return next((match for text in strings_in(value) if (match := self._finder.first(text))), False)
+
+
+def same_json(one: Any, other: Any) -> bool:
+    """Equal as JSON: numbers by value, but never a number and a truth value."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all([same_json(item, other[name]) for name, item in one.items()])
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all([same_json(a, b) for a, b in zip(one, other, strict=True)])
+    return bool(one == other)

@@ -1,0 +1,106 @@
+"""A set of rules that was loaded as a whole, as the hooks an agent takes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from beforehand.errors import ConfigError
+from beforehand.hooks.hook import Hook
+
+from .calls import tool_hooks
+from .chats import MessageRule, chat_rule, finish_rule
+from .load import load_list
+from .problems import Problem
+from .requests import request_hooks, run_hooks, turn_hooks
+from .rule import Rule
+from .streams import has_finish, stage_hooks
+from .voice import Voice, say
+
+ENVIRONMENT = ("BEFOREHAND_HOOKS_DIR", "LLM_CHAT_HOOKS_DIR")
+
+
+class RuleSet:
+    """Rules in order (file name, then position) and the hooks they became. Its counters are all that changes about it."""
+
+    def __init__(self, rules: Sequence[Rule], paths: Sequence[Path] = (), warnings: Sequence[Problem] = ()) -> None:
+        self.rules = tuple(rules)
+        self.paths = tuple(paths)
+        self.warnings = tuple(warnings)
+        self.hooks: tuple[Hook, ...] = tuple(_hooks(self.rules))
+
+    def describe(self) -> list[dict[str, Any]]:
+        """What is loaded: label, target, source file and line, state ("active", or "spent" once `maxTriggers` is reached), firings."""
+        return [
+            {
+                "label": rule.label, "target": rule.target, "file": rule.file, "line": rule.line,
+                "state": "spent" if rule.counter.spent else "active", "firings": rule.counter.fired,
+            }
+            for rule in self.rules
+        ]  # fmt: skip
+
+    def take_counts(self, before: RuleSet) -> None:
+        """Go on counting where another set stands, for the rules that are the same in both."""
+        counters = {key: rule.counter for key, rule in before._by_definition().items()}
+        for key, rule in self._by_definition().items():
+            rule.counter = counters.get(key, rule.counter)
+
+    def _by_definition(self) -> dict[tuple[str, bytes, int], Rule]:
+        found: dict[tuple[str, bytes, int], Rule] = {}
+        for rule in self.rules:
+            text, again = msgspec.json.encode(rule.definition), 0
+            while (rule.file, text, again) in found:
+                again += 1
+            found[rule.file, text, again] = rule
+        return found
+
+    def __repr__(self) -> str:
+        return f"RuleSet({len(self.rules)} rules from {[str(path) for path in self.paths]})"
+
+
+def load_rules(paths: Sequence[str | Path], voice: Voice = say) -> RuleSet:
+    """Load rule files and folders of them. Raises `RuleFileError` with every mistake; then nothing is loaded."""
+    rules, warnings = load_list(paths, voice)
+    return RuleSet(rules, [Path(path) for path in paths], warnings)
+
+
+def rules_folder(configured: str | Path | None = None, environ: Mapping[str, str] | None = None) -> Path | None:
+    """The folder rules are loaded from: the configured one, else that of the environment. Raises `ConfigError` if it is not there."""
+    environ = os.environ if environ is None else environ
+    source, given = "hooks_dir", "" if configured is None else str(configured).strip()
+    for name in ENVIRONMENT:
+        if not given:
+            source, given = name, environ.get(name, "").strip()
+    if not given:
+        return None
+    folder = Path(given)
+    if not folder.is_dir():
+        what = "is not a folder" if folder.exists() else "does not exist"
+        raise ConfigError(f"{source} names the folder {folder}, which {what}: rule files were expected there")
+    return folder
+
+
+def _hooks(rules: Sequence[Rule]) -> list[Hook]:
+    """The hooks of all rules. Those about the end of a reply stand before those about messages, as it ends before it is stored."""
+    ordered = sorted(rules, key=lambda rule: rule.definition.order)
+    hooks = stage_hooks([rule for rule in ordered if rule.target == "stream"])
+    ends = [finish_rule(rule) for rule in ordered if rule.target == "stream" and has_finish(rule)]
+    chats = [chat_rule(rule) for rule in ordered if rule.target == "chat"]
+    hooks += [each.rule.hook("on_message", each) for each in _in_company([*ends, *chats])]
+    makers = {"tool": tool_hooks, "request": request_hooks, "turn": turn_hooks, "run": run_hooks}
+    for rule in ordered:
+        if rule.target in makers:
+            hooks += makers[rule.target](rule)
+    return hooks
+
+
+def _in_company(rules: list[MessageRule]) -> list[MessageRule]:
+    """Tell each rule at `on_message` which others of the set are asked after it."""
+    asked = sorted(rules, key=lambda each: each.rule.definition.order)
+    for number, each in enumerate(asked):
+        each.others = tuple(asked[number + 1 :])
+    return asked

@@ -1,0 +1,365 @@
+"""Target `stream`: rules about the text of a reply while it arrives, as few stages of the stream guard as their meaning allows.
+
+A *stage* is one hook at `on_chunk`. Inside it text passes through *passes*, one after the other, in the order of the rules:
+
+- a rule without `regex` is a pass that fires for every chunk that reaches it;
+- a rule with `regex` that only observes (log, queue) is a pass that keeps nothing back;
+- neighbouring rules that refuse are one pass, and so are neighbouring rules that replace: of their matches the leftmost counts, of those at one
+  place that of the earlier rule. Rules that refuse and rules that replace never share a pass, so that nothing can be replaced away from under a
+  refusal that stands before it.
+
+A rule with `maxTriggers` has a pass of its own, which is open to everything once the rule is spent.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from beforehand.decisions import Decision, Effect, Hold, Interrupt, Replace
+from beforehand.hooks.hook import Hook
+from beforehand.seams import Chunk
+from beforehand.stream.patterns import Match, Scanner, rewrite
+
+from . import schema
+from .match import MAX_HOLD, UNLIMITED, Finder
+from .rule import OBSERVING, Rule, acts_of, run_acts
+from .templates import Template
+
+KINDS = {"text": "content", "thinking": "reasoning", "tool_call": "tool_call_delta"}
+TEXT_CHUNKS = frozenset(KINDS.values())
+MOST_STREAMS = 4096
+"""Channels a stage remembers. Those of replies that were cut are forgotten when newer ones need the room."""
+
+
+class Broken(Exception):
+    """The text of a channel does not go on where it stopped."""
+
+
+def chunks_of(rule: Rule) -> frozenset[str]:
+    return frozenset(rule.definition.chunks) or TEXT_CHUNKS | {"finish"}  # type: ignore[attr-defined]
+
+
+def stage_hooks(rules: Sequence[Rule]) -> list[Hook]:
+    """The stages for these rules, which are in order. Neighbours with the same order, policy and loops share one."""
+    hooks = []
+    for group in _neighbours([r for r in rules if chunks_of(r) & TEXT_CHUNKS], _stage_key):
+        first = group[0]
+        names = ", ".join([rule.name for rule in group])
+        hook = first.hook("on_chunk", Stage(group))
+        if len(group) > 1:
+            where = f"{first.where} and {len(group) - 1} more"
+            hook = msgspec.structs.replace(hook, name=names if len(names) <= 80 else f"{names[:77]}...", where=where)
+        hooks.append(msgspec.structs.replace(hook, timeout=None))
+    return hooks
+
+
+def _stage_key(rule: Rule) -> Any:
+    d = rule.definition
+    return d.order, d.on_error, d.loops
+
+
+def _neighbours(rules: Sequence[Rule], key: Callable[[Rule], Any]) -> list[list[Rule]]:
+    groups: list[list[Rule]] = []
+    for rule in rules:
+        if groups and key(groups[-1][0]) == key(rule):
+            groups[-1].append(rule)
+        else:
+            groups.append([rule])
+    return groups
+
+
+# --- one rule on a stream ------------------------------------------------------------------------
+
+
+class StreamRule:
+    """What one rule does when it fires on a stream."""
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+        self.chunks = chunks_of(rule)
+        self._acts = acts_of(rule, (*OBSERVING, schema.InterruptAction))
+        replaces = rule.of_type(schema.ReplaceAction)
+        self.replacement = Template(replaces[-1].with_) if replaces else None
+        self.refuses = bool(rule.of_type(schema.InterruptAction))
+
+    @property
+    def kind(self) -> str:
+        if self.rule.finder is None:
+            return "each chunk"
+        return "refuse" if self.refuses else "replace" if self.replacement else "observe"
+
+    def fire(self, now: Now, match: Match | None) -> dict[str, Any]:
+        """Count, and do the actions. Returns the variables."""
+        self.rule.count()
+        variables = self.rule.variables(now.variables(match is not None), match)
+        now.decisions += run_acts(self._acts, variables)
+        return variables
+
+    def fires_too(self, text: str) -> bool:
+        """Whether this rule, too, refuses a text that another one has refused."""
+        rule = self.rule
+        return self.refuses and not rule.counter.spent and (rule.finder is None or rule.finder.first(text) is not None)
+
+
+class Now:
+    """One chunk on its way through a stage: what the templates can show of it, and what has been decided about it."""
+
+    __slots__ = ("chunk", "decisions", "first", "text", "type")
+
+    def __init__(self, chunk: Chunk, kind: str, first: bool) -> None:
+        self.chunk, self.type, self.first = chunk, kind, first
+        self.text = chunk.delta
+        self.decisions: list[Decision] = []
+
+    def variables(self, matched: bool) -> dict[str, Any]:
+        found: dict[str, Any] = {"type": self.type, "text": self.text}
+        # As in the wire's chunks, the id of a call comes with its first piece. A match may have begun in any.
+        if self.chunk.call_id is not None and (self.first or matched):
+            found["toolCallId"] = self.chunk.call_id
+        return found
+
+
+# --- passes --------------------------------------------------------------------------------------
+
+
+class Channel:
+    """What the passes remember of one channel: for each what it keeps back, and its scanners."""
+
+    __slots__ = ("forced", "held", "hold", "scanners")
+
+    def __init__(self, passes: int, hold: int | None) -> None:
+        self.hold = hold
+        self.held = [""] * passes
+        self.scanners: list[Scanner | None] = [None] * passes
+        self.forced: list[tuple[int, int] | None] = [None] * passes
+
+
+class Refused(Exception):
+    """A rule interrupts because of `text`."""
+
+    def __init__(self, by: StreamRule, text: str) -> None:
+        super().__init__(by.rule.reason)
+        self.by, self.text = by, text
+
+
+class ChunkPass:
+    """A rule without `regex`: it fires for every chunk."""
+
+    holds = False
+
+    def __init__(self, rule: StreamRule) -> None:
+        self.rules = (rule,)
+        self.rule = rule
+
+    def feed(self, number: int, channel: Channel, text: str, now: Now) -> str:
+        if not text or self.rule.rule.counter.spent:
+            return text
+        now.text = text
+        variables = self.rule.fire(now, None)
+        if self.rule.refuses:
+            raise Refused(self.rule, text)
+        return text if self.rule.replacement is None else self.rule.replacement.fill(variables)
+
+
+class PatternPass:
+    """Rules with `regex` that share a set of patterns."""
+
+    def __init__(self, rules: Sequence[StreamRule], kind: str) -> None:
+        self.rules = tuple(rules)
+        self.kind = kind
+        self.holds = kind != "observe"
+        self._owners = [rule for rule in rules for _ in _finder(rule).rules]
+        one = rules[0].rule
+        patterns = [pattern for rule in rules for pattern in _finder(rule).rules]
+        self.finder = _finder(rules[0]) if len(rules) == 1 else Finder(patterns)
+        self.finder.patterns(MAX_HOLD)  # now, so that the first chunk need not wait
+        self._alone = one if len(rules) == 1 else None
+
+    def feed(self, number: int, channel: Channel, text: str, now: Now) -> str:
+        if self._alone is not None and self._alone.counter.spent:
+            return self._open(number, channel, text)
+        scanner = channel.scanners[number]
+        if scanner is None:
+            scanner = channel.scanners[number] = self.finder.patterns(channel.hold).scanner()
+        if self.kind == "observe":
+            for match in scanner.feed(text, now.chunk.final)[0]:
+                if self._counts(number, channel, match):
+                    self._owners[match.index].fire(now, match)
+            return text
+        shown, matches = rewrite(scanner, text, now.chunk.final, replace=lambda match: self._rewritten(number, channel, match, now))
+        channel.held[number] = scanner.pending
+        if matches and self.kind == "refuse":
+            for match in matches:
+                if self._counts(number, channel, match):
+                    owner = self._owners[match.index]
+                    owner.fire(now, match)
+                    raise Refused(owner, match.text)
+        return shown
+
+    def _open(self, number: int, channel: Channel, text: str) -> str:
+        """The rule is spent: whatever it keeps back may go."""
+        text, channel.held[number], channel.scanners[number] = channel.held[number] + text, "", None
+        return text
+
+    def _rewritten(self, number: int, channel: Channel, match: Match, now: Now) -> str:
+        low, high = match.span
+        old = match.text[low - match.start : high - match.start]
+        owner = self._owners[match.index]
+        if self.kind == "refuse" or not self._accepted(match):
+            return old
+        if self._goes_on(number, channel, match):
+            return ""  # its replacement is out already
+        if owner.rule.counter.spent:
+            return old
+        assert owner.replacement is not None
+        return owner.replacement.fill(owner.fire(now, match))
+
+    def _counts(self, number: int, channel: Channel, match: Match) -> bool:
+        if self._goes_on(number, channel, match) or not self._accepted(match):
+            return False
+        return not self._owners[match.index].rule.counter.spent
+
+    def _accepted(self, match: Match) -> bool:
+        """A match that was too long to wait for counts: that is the safe side."""
+        accept = _finder(self._owners[match.index]).accept
+        return match.forced or accept is None or accept(match)
+
+    def _goes_on(self, number: int, channel: Channel, match: Match) -> bool:
+        """Whether this is more of a match that was reported when it had grown too long to be kept back."""
+        key = (match.index, match.start)
+        more = channel.forced[number] == key
+        if match.forced:
+            channel.forced[number] = key
+        return more
+
+
+def _finder(rule: StreamRule) -> Finder:
+    assert rule.rule.finder is not None
+    return rule.rule.finder
+
+
+def passes_of(rules: Sequence[StreamRule]) -> list[ChunkPass | PatternPass]:
+    """The passes for rules in order."""
+    passes: list[ChunkPass | PatternPass] = []
+    waiting: list[StreamRule] = []
+
+    def close() -> None:
+        if waiting:
+            passes.append(PatternPass(tuple(waiting), waiting[0].kind))
+            waiting.clear()
+
+    for rule in rules:
+        kind = rule.kind
+        alone = kind in ("each chunk", "observe") or rule.rule.counter.limit is not None
+        if waiting and (alone or waiting[0].kind != kind):
+            close()
+        if kind == "each chunk":
+            passes.append(ChunkPass(rule))
+        else:
+            waiting.append(rule)
+            if alone:
+                close()
+    close()
+    return passes
+
+
+# --- the stage -----------------------------------------------------------------------------------
+
+
+class Stage:
+    """Several stream rules as one hook at `on_chunk`."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        ready = [StreamRule(rule) for rule in rules]
+        self.rules = tuple(ready)
+        self._passes: dict[str, list[ChunkPass | PatternPass]] = {}
+        shared: dict[tuple[int, ...], list[ChunkPass | PatternPass]] = {}
+        for kind, name in KINDS.items():
+            here = [rule for rule in ready if name in rule.chunks]
+            key = tuple([id(rule) for rule in here])
+            if key not in shared:
+                shared[key] = passes_of(here)
+            self._passes[kind] = shared[key]
+        self._channels: OrderedDict[tuple[str, str, str, str | None], Channel] = OrderedDict()
+
+    def __call__(self, chunk: Chunk) -> Any:
+        passes = self._passes[chunk.kind]
+        if not passes:
+            return None
+        key = (chunk.run.run_id, chunk.message_id, chunk.kind, chunk.call_id)
+        first = not chunk.released and len(chunk.pending) == len(chunk.delta)
+        channel = self._channel(key, first, passes, chunk)
+        now = Now(chunk, KINDS[chunk.kind], first)
+        before = sum(map(len, channel.held))
+        if before + len(chunk.delta) != len(chunk.pending):
+            raise Broken(f"was given {len(chunk.pending)} characters of pending text where {before} were kept back and {len(chunk.delta)} came")
+        try:
+            shown = self._through(passes, channel, now)
+        except Refused as refused:
+            self._channels.pop(key, None)
+            return self._interrupted(refused, now)
+        if chunk.final:
+            self._channels.pop(key, None)
+        return _answer(chunk, shown, "".join(reversed(channel.held)), now.decisions)
+
+    def _channel(self, key: tuple[str, str, str, str | None], first: bool, passes: Sequence[ChunkPass | PatternPass], chunk: Chunk) -> Channel:
+        channel = None if first else self._channels.get(key)
+        if channel is None:
+            if not first:
+                raise Broken("has lost its place in this stream: too many others are under way")
+            hold = _share(chunk, sum([each.holds for each in passes]))
+            channel = self._channels[key] = Channel(len(passes), hold)
+            if len(self._channels) > MOST_STREAMS:
+                self._channels.popitem(last=False)
+        else:
+            self._channels.move_to_end(key)
+        return channel
+
+    def _through(self, passes: list[ChunkPass | PatternPass], channel: Channel, now: Now) -> str:
+        text = now.chunk.delta
+        final = now.chunk.final
+        for number, each in enumerate(passes):
+            if text or final:
+                text = each.feed(number, channel, text, now)
+        return text
+
+    def _interrupted(self, refused: Refused, now: Now) -> list[Decision]:
+        """The interrupt, with what the other rules that refuse this text have to say. Wishes to resend combine by OR."""
+        kind = now.type
+        for rule in self.rules:
+            if rule is not refused.by and kind in rule.chunks and rule.fires_too(refused.text):
+                rule.fire(now, None if rule.rule.finder is None else rule.rule.finder.first(refused.text))
+        verdicts = [d for d in now.decisions if isinstance(d, Interrupt)]
+        own = verdicts[0]
+        if any([v.resend for v in verdicts]):
+            own = msgspec.structs.replace(own, resend=True)
+        return [own, *[d for d in now.decisions if isinstance(d, Effect)]]
+
+
+def _share(chunk: Chunk, holding: int) -> int | None:
+    """The characters one pass may keep back: all passes of a stage together may not exceed the run's `max_hold`."""
+    limits = getattr(chunk.run, "limits", None)
+    most = MAX_HOLD if limits is None else limits.max_hold
+    return (UNLIMITED if most is None else most) // max(1, holding)
+
+
+def _answer(chunk: Chunk, shown: str, held: str, effects: list[Decision]) -> Any:
+    """What the stage says: as little as possible, because every decision is recorded."""
+    verdict: Decision | None = None
+    if shown + held != chunk.pending:
+        verdict = Replace(text=shown + held, hold=len(held))
+    elif held:
+        verdict = Hold(len(held))
+    if effects:
+        return [verdict, *effects] if verdict is not None else effects
+    return verdict
+
+
+def has_finish(rule: Rule) -> bool:
+    """Whether the end of a reply concerns this rule. A `regex` has no text to look at there."""
+    return "finish" in chunks_of(rule) and rule.finder is None and rule.definition.regex is UNSET
