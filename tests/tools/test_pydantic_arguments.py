@@ -98,7 +98,15 @@ def test_all_errors_of_a_model_are_reported_with_their_paths() -> None:
 def test_something_that_is_no_object_is_refused_for_a_model() -> None:
     with pytest.raises(InvalidArguments) as caught:
         plan.validate({"trip": 1, "guide": "Ann"})
-    assert {path for path, _ in caught.value.errors} == {"trip", "guide"}
+    errors = dict(caught.value.errors)
+    assert errors.keys() == {"trip", "guide"}
+    assert errors["guide"] == 'expected an object or null, got "Ann"'
+
+
+def test_the_errors_of_an_optional_model_are_its_own() -> None:
+    with pytest.raises(InvalidArguments) as caught:
+        plan.validate({"trip": {"day": "2024-05-01", "people": []}, "guide": {"age": 3}})
+    assert caught.value.errors == (("guide.name", "missing"),)
 
 
 def test_paths_inside_a_model_are_canonical_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

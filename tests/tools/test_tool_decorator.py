@@ -125,6 +125,12 @@ class Order:
     note: str = ""
 
 
+class Leaf(msgspec.Struct):
+    """A leaf."""
+
+    x: int
+
+
 SCHEMAS: list[tuple[Any, dict[str, Any]]] = [
     (int, {"type": "integer"}),
     (float, {"type": "number"}),
@@ -136,6 +142,16 @@ SCHEMAS: list[tuple[Any, dict[str, Any]]] = [
     (date, {"type": "string", "format": "date"}),
     (datetime, {"type": "string", "format": "date-time"}),
     (datetime | None, {"anyOf": [{"type": "string", "format": "date-time"}, {"type": "null"}]}),
+    (Annotated[datetime, Meta(description="d")], {"type": "string", "description": "d", "format": "date-time"}),
+    (Annotated[datetime, Meta(tz=True)], {"type": "string", "format": "date-time"}),
+    (
+        Annotated[dict[str, str], Meta(examples=[{"title": "a"}])],
+        {"type": "object", "additionalProperties": {"type": "string"}, "examples": [{"title": "a"}]},
+    ),
+    (
+        Annotated[Leaf, Meta(description="what")],
+        {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"], "description": "what"},
+    ),
     (list[int], {"type": "array", "items": {"type": "integer"}}),
     (dict[str, float], {"type": "object", "additionalProperties": {"type": "number"}}),
     (Literal["a", "b"], {"enum": ["a", "b"]}),

@@ -141,9 +141,11 @@ ACCEPTED: list[tuple[Any, Any, Any, Any]] = [
     (frozenset[int], ["2", 10, 1], [1, 2, 10], frozenset({1, 2, 10})),
     (set[Colour], ["red", "blue"], ["blue", "red"], {Colour.RED, Colour.BLUE}),
     (set[int | str], ["b", 1], ["b", 1], {"b", 1}),
-    (dict[str, set[Step]] | None, {"a": [{"n": "2"}, {"n": 1}]}, {"a": [{"n": 1}, {"n": 2}]}, {"a": {Step(1), Step(2)}}),
-    (tuple[set[str], int], [["b", "a"], 1], [["a", "b"], 1], ({"a", "b"}, 1)),
-    (Crew | Cat, {"type": "Crew", "names": ["b", "a"]}, {"type": "Crew", "names": ["a", "b"]}, Crew({"a", "b"})),
+    (set[Step], [{"n": "2"}, {"n": 1}], [{"n": 1}, {"n": 2}], {Step(1), Step(2)}),
+    (dict[str, set[str]] | None, {"a": [*"hgfedcba"]}, {"a": [*"abcdefgh"]}, {"a": set("abcdefgh")}),
+    (Annotated[list[Annotated[set[str], Meta(title="t")]], Meta(title="t")], [[*"hgfedcba"]], [[*"abcdefgh"]], [set("abcdefgh")]),
+    (tuple[set[str], int], [[*"hgfedcba"], 1], [[*"abcdefgh"], 1], (set("abcdefgh"), 1)),
+    (Crew | Cat, {"type": "Crew", "names": [*"hgfedcba"]}, {"type": "Crew", "names": [*"abcdefgh"]}, Crew(set("abcdefgh"))),
     (set[Any] | None, None, None, None),
     (tuple[int, str], ["1", 2], [1, "2"], (1, "2")),
     (tuple[int, ...], ["1"], [1], (1,)),
@@ -223,6 +225,15 @@ REFUSED: list[tuple[Any, Any, dict[str, str]]] = [
     (dict[str, int], [1], {"x": "expected an object, got [1]"}),
     (dict[str, int], {"a": "b", "c": 1, "d": None}, {
         "x.a": 'expected an integer, got "b"', "x.d": "expected an integer, got null"}),
+    (int | list[int], "a", {"x": 'expected an integer or a list, got "a"'}),
+    (Pair | None, ["a", 1], {"x[0]": 'expected an integer, got "a"'}),
+    (Path | None, [], {"x": "expected a path, got []"}),
+    (Path | None, 1, {"x": "expected a path or null, got 1"}),
+    (Annotated[dict[str, int], Meta(min_length=1)], {}, {"x": "expected at least 1 entries, got 0"}),
+    (Annotated[dict[str, int], Meta(min_length=1)], {"a": "b"}, {"x.a": 'expected an integer, got "b"'}),
+    (Annotated[list[int], Meta(max_length=2)], ["a", 1], {"x[0]": 'expected an integer, got "a"'}),
+    (Annotated[datetime, Meta(tz=False)], "2024-05-01T12:00:00Z", {
+        "x": 'expected a date and time such as 2024-05-01T12:00:00Z without a time zone, got "2024-05-01T12:00:00Z"'}),
     (dict[int, int], {"a": 1}, {"x.a": 'as a name, expected an integer, got "a"'}),
     (Annotated[dict[str, int], Meta(max_length=1)], {"a": 1, "b": 2}, {"x": "expected at most 1 entries, got 2"}),
     (tuple[int, str], [1], {"x": "expected 2 items, got 1"}),
@@ -270,6 +281,32 @@ def test_everything_that_does_not_fit_is_reported_with_its_path(hint: Any, sent:
         with pytest.raises(InvalidArguments) as caught:
             made.kwargs_from_json(json.dumps({"x": sent}))
         assert dict(caught.value.errors) == expected
+
+
+@tool
+def mixed(
+    text: str,
+    ratio: float = 0.5,
+    price: Decimal = Decimal(1),
+    when: datetime | None = None,
+    code: Literal["5"] | int = 1,
+    anything: Any = None,
+    table: dict[str, float] | list[int] | None = None,
+) -> None:
+    """One argument of many kinds."""
+
+
+def test_repairing_one_argument_leaves_the_others_as_they_are() -> None:
+    sent = {
+        "ratio": 1.5,
+        "price": "2.50",
+        "when": "2024-05-01T12:00:00Z",
+        "code": 5,
+        "anything": {"a": ["5", 5]},
+        "table": {"a": 0.5},
+    }
+    assert mixed.validate({"text": 7, **sent}) == {"text": "7", **sent}
+    assert problems(mixed, {"text": None, **sent}) == {"text": "expected a string, got null"}
 
 
 @tool

@@ -280,9 +280,29 @@ async def test_a_closed_model_can_be_used_again(endpoint: Endpoint, make_model: 
     assert endpoint.connections == 2
 
 
-async def test_no_cookie_is_kept(endpoint: Endpoint, make_model: MakeModel) -> None:
-    endpoint.script(stream(HELLO, set_cookie="a=b"))
+async def test_a_connection_whose_body_ends_a_little_after_the_reply_is_used_again(
+    endpoint: Endpoint, make_model: MakeModel
+) -> None:
+    finished = asyncio.Event()
+
+    async def late_end(line: Line) -> None:
+        await line.head(content_type="text/event-stream", transfer_encoding="chunked")
+        await line.chunk(HELLO)
+        await finished.wait()
+        await line.end()
+
+    endpoint.script(late_end)
     model = make_model()
+    for _ in range(3):
+        finished.clear()
+        assert await collect(model.stream(ASK), signal=finished) == HELLO_EVENTS
+    assert endpoint.connections == 1
+
+
+async def test_no_cookie_is_kept(endpoint: Endpoint, make_model: MakeModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{endpoint.port}")  # cookies of bare addresses would not be kept anyway
+    endpoint.script(stream(HELLO, set_cookie="a=b"))
+    model = make_model(base_url="http://model.invalid/v1")
     await collect(model.stream(ASK))
     await collect(model.stream(ASK))
     assert "cookie" not in endpoint.requests[1].headers

@@ -161,10 +161,10 @@ def test_a_history_is_encoded_once_for_all_models() -> None:
 
 def test_changed_tools_and_options_are_noticed_and_unchanged_ones_reused() -> None:
     writer = BodyWriter("m", streaming=True, limit_field="max_tokens")
-    plain, tooled = request(), request(tools=(ADD,), temperature=0.5)
-    bodies = [json.loads(writer.write(asked)) for asked in (plain, tooled, plain, tooled)]
-    assert [("tools" in b, b.get("temperature")) for b in bodies] == [(False, None), (True, 0.5)] * 2
-    assert writer.write(tooled) == writer.write(tooled)
+    warm, tools = Options(temperature=0.5), (ADD,)
+    asked = [(), Options()], [(), warm], [tools, warm], [tools, Options()], [tools, warm]
+    bodies = [json.loads(writer.write(Request("", (UserMessage("hi"),), *which))) for which in asked]  # type: ignore[arg-type]
+    assert [("tools" in b, "temperature" in b) for b in bodies] == [(bool(t), o is warm) for t, o in asked]
 
 
 # -- options

@@ -23,6 +23,23 @@ def test_lines_end_in_all_three_ways_and_cuts_do_not_matter(end: bytes) -> None:
     assert decode(*[data[i : i + 1] for i in range(len(data))]) == expected
 
 
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"data: 0\n\ndata: x data: y\n\n", [("", b"0"), ("", b"x data: y")]),
+        (b"data: 0\n\n: x data: y\n\n", [("", b"0")]),
+        (b"data: 0\n\ndata: x\rdata: y\n\n", [("", b"0"), ("", b"x\ny")]),
+        (b"data: 0\n\nevent: e\ndata: x\n\n", [("", b"0"), ("e", b"x")]),
+        (b"data: 0\n\ndata: x\ndata: y\n\n", [("", b"0"), ("", b"x\ny")]),
+        (b"data: 0\r\n\r\ndata: x\n\n\ndata: y\n\n", [("", b"0"), ("", b"x"), ("", b"y")]),
+    ],
+)
+def test_a_piece_that_looks_like_a_whole_event_is_taken_for_one_only_between_events(data: bytes, expected: list[Event]) -> None:
+    for first in range(len(data)):
+        for second in range(first, len(data)):
+            assert decode(data[:first], data[first:second], data[second:]) == expected, (first, second)
+
+
 def test_an_event_comes_as_soon_as_its_blank_line_is_there() -> None:
     decoder = EventDecoder()
     assert decoder.feed(b"data: a\n") == []

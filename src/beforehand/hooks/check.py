@@ -194,7 +194,7 @@ def _content(value: Any) -> Any:
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, list | tuple) and all(isinstance(p, Text | Image) for p in value):
-        return tuple(value)
+        return tuple([Text(clean(p.text)) if isinstance(p, Text) else p for p in value])
     raise Refused(f"returned Replace(content={_short(value)}): expected a string or a list of Text and Image parts")
 
 

@@ -179,7 +179,7 @@ class After:
         else:
             rule.count()
             decisions = run_acts(self._acts, variables)
-        if self._replaces and not any([isinstance(d, Interrupt) for d in decisions]):
+        if self._replaces and not any(isinstance(d, Interrupt) for d in decisions):
             decisions.append(self._replaced(outcome, shared))
         return settle("after_tool_call", decisions)
 
@@ -247,7 +247,7 @@ class Refused:
             return None
         if self._after.fired.pop((context.run.run_id, message.tool_call_id)):
             return None  # a tool ran and said so itself: the rule has had its say
-        if self._tools and not any([fnmatchcase(name, glob) for glob in self._tools]):
+        if self._tools and not any(fnmatchcase(name, glob) for glob in self._tools):
             return None
         args = _raw_arguments(context)
         if rule.tests and not arguments_match(rule, args):

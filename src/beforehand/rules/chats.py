@@ -1,4 +1,4 @@
-"""Target `chat`: rules about messages, at the seam in front of the history. The end of a reply (`stream`, chunk `finish`) is here too."""
+"""Target `chat`: rules about messages, in front of the history. The end of a reply (`stream`, chunk `finish`) is here too."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from beforehand.decisions import Decision, Interrupt, Replace, Resend
-from beforehand.messages import AssistantMessage, CustomMessage, Message, SystemMessage, Text, Thinking
+from beforehand.messages import AssistantMessage, CustomMessage, Message, Text, Thinking
 from beforehand.seams import IncomingMessage
 
 from . import schema
@@ -32,7 +32,7 @@ class MessageRule:
 
     def __call__(self, context: IncomingMessage) -> list[Decision] | None:
         decisions = self.decide(context)
-        if decisions and any([isinstance(decision, Interrupt) for decision in decisions]):
+        if decisions and any(isinstance(decision, Interrupt) for decision in decisions):
             # The seam asks nobody after an interrupt, yet every rule about this message is to fire, and wishes to resend add up.
             for other in self.others:
                 decisions += [d for d in other.decide(context) if not isinstance(d, Replace)]
@@ -46,7 +46,7 @@ class MessageRule:
         if context.origin == "hook" or rule.counter.spent:
             return []
         decisions: list[Decision] = []
-        message: Message = context.message
+        message = context.message
         for variables, content in self._applies(context):
             if rule.counter.spent:
                 break
@@ -112,7 +112,7 @@ def views(message: Message) -> Iterator[tuple[str, str]]:
         thinking = message.thinking
         if thinking:
             yield "reasoning", thinking
-        if not thinking or any([not isinstance(part, Thinking) for part in message.content]):
+        if not thinking or any(not isinstance(part, Thinking) for part in message.content):
             yield "assistant", message.text
     elif not isinstance(message, CustomMessage):
         yield message.role, message.text
@@ -120,9 +120,8 @@ def views(message: Message) -> Iterator[tuple[str, str]]:
 
 def rewritten(message: Message, role: str, change: Callable[[str], str]) -> Message:
     """A message with its text (or, for the role `reasoning`, its reasoning) changed. Pieces of text become one if they change."""
-    content = message.content
-    if isinstance(message, SystemMessage) or isinstance(content, str):
-        assert isinstance(content, str)
+    content: Any = message.content
+    if isinstance(content, str):
         new = change(content)
         return message if new == content else msgspec.structs.replace(message, content=new)
     kind: type = Thinking if role == "reasoning" else Text

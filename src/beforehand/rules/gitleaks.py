@@ -58,7 +58,7 @@ def _rule(document: Document, entry: dict[str, Any], path: tuple[str | int, ...]
         raise Malformed(document.place((*path, "regex")), "'regex' must be a string")
     if isinstance(group, bool) or not isinstance(group, int):
         raise Malformed(document.place((*path, "secretGroup")), "'secretGroup' must be a whole number")
-    if not isinstance(keywords, list) or not all([isinstance(word, str) for word in keywords]):
+    if not isinstance(keywords, list) or not all(isinstance(word, str) for word in keywords):
         raise Malformed(document.place((*path, "keywords")), "'keywords' must be a list of strings")
     # Without a secretGroup, gitleaks takes the first group that is not empty.
     rule = Rule(entry["regex"], entry["id"], tuple(keywords), group or _first_groups(entry["regex"]))
@@ -102,7 +102,7 @@ class _Check:
         secret = match.text[low - match.start : high - match.start]
         if self._entropy and entropy(secret) <= self._entropy:
             return False
-        return not any([allows(secret, match.text) for allows in self._allowed])
+        return not any(allows(secret, match.text) for allows in self._allowed)
 
 
 def entropy(text: str) -> float:
@@ -140,8 +140,8 @@ def _allow_list(document: Document, item: dict[str, Any], path: tuple[str | int,
         if impossible:
             return False
         text = secret if target == "secret" else whole
-        by_pattern = any([finder.scan_whole(text) for finder in finders])
-        by_word = any([word in secret.lower() for word in words])
+        by_pattern = any(finder.scan_whole(text) for finder in finders)
+        by_word = any(word in secret.lower() for word in words)
         given = [answer for answer, there in ((by_pattern, finders), (by_word, words)) if there]
         return bool(given) and (all(given) if both else any(given))
 

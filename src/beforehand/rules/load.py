@@ -99,8 +99,9 @@ class _Reading:
         self.document, self.loaded, self.voice = document, loaded, voice
 
     def read(self) -> None:
-        for path, place in self.document.twice:
-            self.loaded.problems.append(Problem(self.name, place.line, place.column, field_name(path), "the field stands here a second time"))
+        for again, place in self.document.twice:
+            why = "the field stands here a second time"
+            self.loaded.problems.append(Problem(self.name, place.line, place.column, field_name(again), why))
         value = self.document.value
         several = isinstance(value, list)
         for position, item in enumerate(value if several else [value]):
@@ -179,7 +180,7 @@ class _Reading:
         for pointer, condition in getattr(definition, "args", {}).items():
             where = (*path, "args", pointer)
             low, high = condition.min, condition.max
-            if all([value is UNSET for value in (condition.regex, condition.equals, low, high)]):
+            if all(value is UNSET for value in (condition.regex, condition.equals, low, high)):
                 self.wrong(where, "expected a condition: 'regex', 'equals', 'min' or 'max'")
             if low is not UNSET and high is not UNSET and low > high:
                 self.wrong((*where, "min"), f"no number is both at least {low:g} and at most {high:g}")

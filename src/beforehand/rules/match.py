@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from beforehand.frozen import FrozenDict
 from beforehand.stream import engine
 from beforehand.stream.patterns import Match, PatternSet, Rule
 from beforehand.stream.regex import parse, show
@@ -43,7 +44,7 @@ class Finder:
 
     def patterns(self, max_hold: int | None) -> PatternSet:
         """The patterns made ready for streams that keep back at most so many characters."""
-        hold = UNLIMITED if max_hold is None else min(max_hold, UNLIMITED)
+        hold = UNLIMITED if max_hold is None else max(1, min(max_hold, UNLIMITED))
         if hold not in self._sets:
             made = copy.copy(next(iter(self._sets.values()), None)) or PatternSet(self.rules, max_hold=hold)
             made.max_hold = hold  # the compiled patterns are the same whatever the bound, and dear to make
@@ -95,7 +96,7 @@ class _Single:
             texts = [engine.decode(data[low:high]) if low >= 0 else None for low, high in spans]
         first = len(engine.decode(data[:start]))
         end = first + len(texts[0] or "")
-        named = tuple([(name, texts[number]) for name, number in self._captures.names.items()])
+        named = FrozenDict({name: texts[number] for name, number in self._captures.names.items()})
         return Match(rule, 0, first, end, (first, end), texts[0] or "", tuple(texts[1:]), named)
 
 
@@ -105,7 +106,7 @@ def groups_of(match: Match) -> dict[str, str]:
     for number, text in enumerate(match.groups, 1):
         if text is not None:
             found[f"match_{number}"] = text
-    for name, text in match.named:
+    for name, text in match.named.items():
         if text is not None:
             found[f"match_{name}"] = text
     if match.rule.id:
@@ -193,7 +194,7 @@ class ArgumentTest:
             return False
         if self._equals is not _MISSING and not same_json(value, self._equals):
             return False
-        if self._ranged and not (isinstance(value, int | float) and not isinstance(value, bool) and self._low <= value <= self._high):
+        if self._ranged and (isinstance(value, bool) or not isinstance(value, int | float) or not self._low <= value <= self._high):
             return False
         if self._finder is None:
             return True
@@ -207,7 +208,7 @@ def same_json(one: Any, other: Any) -> bool:
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all([same_json(item, other[name]) for name, item in one.items()])
+        return one.keys() == other.keys() and all(same_json(item, other[name]) for name, item in one.items())
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all([same_json(a, b) for a, b in zip(one, other, strict=True)])
+        return len(one) == len(other) and all(same_json(a, b) for a, b in zip(one, other, strict=True))
     return bool(one == other)

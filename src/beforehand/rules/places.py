@@ -102,7 +102,9 @@ class _Open:
 
 def locate_json(text: str) -> tuple[dict[Path, Place], list[tuple[Path, Place]]]:
     """The place of every member of a valid JSON text: that of its name in an object, of the value itself in a list."""
-    lines, places, twice = Lines(text), {}, []
+    lines = Lines(text)
+    places: dict[Path, Place] = {}
+    twice: list[tuple[Path, Place]] = []
     stack: list[_Open] = []
     for token in _TOKEN.finditer(text):
         kind = token.lastindex or 0

@@ -88,7 +88,7 @@ class RequestRule:
         return Block(f"The tool {call.name} is not available here.")
 
     def _hides(self, name: str) -> bool:
-        return any([fnmatchcase(name, glob) for glob in self._hidden])
+        return any(fnmatchcase(name, glob) for glob in self._hidden)
 
     def _ask(self, stage: str, context: Any, system: str, messages: Sequence[Message]) -> dict[str, Any] | None:
         """The variables, if the rule fires for this request. It is asked at its first seam; the later ones go by that."""

@@ -1,7 +1,7 @@
 """What may stand in a rule file: these types load the format, and the JSON Schema is generated from them.
 
-A rule is one of the targets below; `target` says which, and each has its own filters and actions. Where a target has several events, the actions
-that only some of them take are checked in `load.py`.
+A rule is one of the targets below; `target` says which, and each has its own filters and actions. Where a target has
+several events, the actions that only some of them take are checked in `load.py`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
+
+from beforehand.frozen import Frozen
 
 Role = Literal["user", "assistant", "tool", "reasoning", "system"]
 QueueRole = Literal["user", "assistant", "tool", "reasoning"]
@@ -23,7 +25,7 @@ Template = Annotated[str, Meta(description="text with {{variable}} placeholders"
 Count = Annotated[int, Meta(ge=0)]
 
 
-class Written(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class Written(Frozen, forbid_unknown_fields=True, kw_only=True, omit_defaults=True, rename="camel"):
     """Root of everything that is written in a rule file."""
 
 
@@ -76,7 +78,7 @@ class QueueResend(Action, tag="queue-resend"):
 
 
 class BlockAction(Action, tag="block"):
-    """Refuse: the tool does not run, the request is not sent, the run does not begin. The model or the caller reads the reason."""
+    """Refuse: the tool does not run, the request is not sent, the run does not begin. Who asked reads the reason."""
 
     reason: Template | UnsetType = UNSET
     terminate: bool = False
@@ -95,7 +97,7 @@ class AskAction(Action, tag="ask"):
 
 
 class ReplaceAction(Action, tag="replace"):
-    """Put `with` in the place of what the rule matched, or of the whole where it has no regex. `argument` names a tool argument."""
+    """Put `with` in the place of what the rule matched, or of the whole where it has no regex. `argument` is a tool's."""
 
     with_: Any = msgspec.field(name="with")
     argument: Name | UnsetType = UNSET
@@ -140,7 +142,8 @@ class EndAction(Action, tag="end"):
 ChatAction: TypeAlias = Log | Warn | Info | Debug | InterruptAction | QueueMessage | QueueResend | ReplaceAction
 StreamAction: TypeAlias = ChatAction
 ToolAction: TypeAlias = (
-    Log | Warn | Info | Debug | InterruptAction | QueueMessage | QueueResend | BlockAction | AnswerAction | AskAction | ReplaceAction
+    Log | Warn | Info | Debug | InterruptAction | QueueMessage | QueueResend | ReplaceAction | BlockAction | AnswerAction
+    | AskAction
 )
 RequestAction: TypeAlias = (
     Log | Warn | Info | Debug | QueueMessage | QueueResend | BlockAction | AnswerAction | HideTools | UseModel | SetOptions

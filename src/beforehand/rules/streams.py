@@ -336,7 +336,7 @@ class Stage:
                 rule.fire(now, None if rule.rule.finder is None else rule.rule.finder.first(refused.text))
         verdicts = [d for d in now.decisions if isinstance(d, Interrupt)]
         own = verdicts[0]
-        if any([v.resend for v in verdicts]):
+        if any(v.resend for v in verdicts):
             own = msgspec.structs.replace(own, resend=True)
         return [own, *[d for d in now.decisions if isinstance(d, Effect)]]
 

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import inspect as mi
 
 from ..frozen import FrozenDict
-from .mend import mend, sort_sets
+from .mend import bare, mend, sort_sets
 from .values import (
     Problems, Rejected, decode_custom, decode_resolving, encode, encode_resolving, is_model, is_path, plain, read_object, seal,
 )  # fmt: skip
@@ -186,8 +186,7 @@ def _refuse(kind: mi.Type) -> None:
 
 
 def _members(kind: Any) -> tuple[Any, ...]:
-    while isinstance(kind, mi.Metadata):
-        kind = kind.type
+    kind = bare(kind)
     return kind.types if isinstance(kind, mi.UnionType) else (kind,)
 
 
@@ -220,7 +219,6 @@ def _parameters(model: Any, params: Sequence[Param], fields: Sequence[_Field], e
     if extra:
         rest = properties.pop(extra)
         schema["additionalProperties"] = rest.get("additionalProperties", True)
-        schema["required"] = [n for n in schema.get("required", ()) if n != extra]
     if not schema.get("required"):
         schema.pop("required", None)
     shared: dict[str, Any] = {}

@@ -48,13 +48,19 @@ _Object: TypeAlias = mi.StructType | mi.DataclassType | mi.TypedDictType
 _Array: TypeAlias = mi.ListType | mi.SetType | mi.FrozenSetType | mi.VarTupleType | mi.TupleType | mi.NamedTupleType
 
 
+def bare(kind: Any) -> Any:
+    """The type itself, without what `Annotated` says about it."""
+    while isinstance(kind, mi.Metadata):
+        kind = kind.type
+    return kind
+
+
 def mend(value: Any, kind: Any, path: str, problems: Problems, coerce: bool = True) -> Any:
     """`value` with its scalars brought to the type `kind` describes; what does not fit is added to `problems`.
 
     Without `coerce` nothing is repaired: the walk then only says whether the value fits as it stands.
     """
-    while isinstance(kind, mi.Metadata):
-        kind = kind.type
+    kind = bare(kind)
     if isinstance(kind, mi.AnyType):
         return value
     for types, walk in _WALKS:
@@ -65,8 +71,7 @@ def mend(value: Any, kind: Any, path: str, problems: Problems, coerce: bool = Tr
 
 def sort_sets(value: Any, kind: Any) -> Any:
     """JSON `value` with the lists that stand for sets sorted."""
-    while isinstance(kind, mi.Metadata):
-        kind = kind.type
+    kind = bare(kind)
     if isinstance(kind, mi.UnionType):
         fitting = [m for m in kind.types if _same_shape(value, m)]
         if len(fitting) > 1 and isinstance(value, dict):
@@ -85,8 +90,7 @@ def sort_sets(value: Any, kind: Any) -> Any:
 
 def describe(kind: Any) -> str:
     """What a value of this type is, in words for a model."""
-    while isinstance(kind, mi.Metadata):
-        kind = kind.type
+    kind = bare(kind)
     if isinstance(kind, mi.UnionType):
         return _either([describe(k) for k in kind.types])
     if isinstance(kind, mi.LiteralType | mi.EnumType):
@@ -173,10 +177,9 @@ def _union(value: Any, kind: mi.UnionType, path: str, problems: Problems, coerce
 
 
 def _same_shape(value: Any, kind: Any) -> bool:
-    while isinstance(kind, mi.Metadata):
-        kind = kind.type
+    kind = bare(kind)
     if isinstance(kind, mi.AnyType | mi.CustomType):
-        return value is not None or isinstance(kind, mi.AnyType)
+        return True
     array = isinstance(kind, _Array) or (isinstance(kind, mi.StructType) and kind.array_like)
     return array == isinstance(value, list | tuple) and (not array and isinstance(kind, _Object | mi.DictType)) == isinstance(
         value, dict
@@ -189,7 +192,7 @@ def _by_tag(value: dict[str, Any], members: list[Any], path: str, problems: Prob
     chosen = [m for m in members if field in value and m.tag == value[field]]
     if not chosen:
         got = f", got {show(value[field])}" if field in value else ", which is missing"
-        problems.append((f"{path}.{field}" if path else field, f"expected {_either([show(m.tag) for m in members])}{got}"))
+        problems.append((f"{path}.{field}", f"expected {_either([show(m.tag) for m in members])}{got}"))
     return chosen
 
 
@@ -267,7 +270,7 @@ def _dict(value: Any, kind: mi.DictType, path: str, problems: Problems, coerce: 
     for name, item in value.items():
         found: Problems = []
         mend(name, kind.key_type, "", found)
-        inside = f"{path}.{name}" if path else name
+        inside = f"{path}.{name}"
         problems.extend((inside, f"as a name, {message}") for _, message in found)
         mended[name] = mend(item, kind.value_type, inside, problems, coerce)
     return mended

@@ -40,7 +40,7 @@ class Scanner:
         self._data = b""  # the end of the text: what is kept back, and before it what a match may have begun in
         self._ahead = b""  # the same with END after it, made when it is needed
         self._ruler = Ruler()
-        self._floor = 0  # no search begins before this: 1 once text was cut off, so that \A stays false
+        self._floor = 0  # no match begins before this: what began longer ago than `max_hold` is given up
         self._from = 0  # where the last match ended: the next one begins here or later
         self._shown = 0  # what may have been shown
         self._heard = 0  # where the search for alarms goes on
@@ -67,6 +67,7 @@ class Scanner:
         self._data += engine.encode(text)
         self._ahead = b""
         self._ruler.narrow = self._ruler.narrow and text.isascii()
+        self._floor = max(self._floor, before - self._bytes(self._max_hold))
         self._listen(before)
         matches: list[Match] = []
         if self._overrun is not None and self._follow(self._overrun, final, matches):
@@ -221,15 +222,17 @@ class Scanner:
         end = len(self._data)
         self._roomy = end + 512 + end // 4
         needed = min(self._shown, self._heard, *self._open.values()) - self._bytes(self._memory)
-        size = max(needed, end - 2 * self._bytes(self._max_hold)) - 1
+        size = max(needed, self._floor - self._bytes(self._memory)) - 1
         if self._overrun is not None:
             size = min(size, self._overrun[1] - 1)
         while size > 0 and self._data[size] & 0xC0 == 0x80:
             size -= 1
         if size <= 0:
             return
-        self._data, self._ahead, self._floor = self._ruler.cut(self._data, size), b"", 1
-        self._from, self._shown, self._heard = [max(1, x - size) for x in (self._from, self._shown, self._heard)]
+        self._data, self._ahead = self._ruler.cut(self._data, size), b""
+        # Never 0 again, where \A would be true.
+        places = self._floor, self._from, self._shown, self._heard
+        self._floor, self._from, self._shown, self._heard = [max(1, x - size) for x in places]
         self._open = {w: place - size for w, place in self._open.items()}
         if self._overrun is not None:
             self._overrun = self._overrun[0], self._overrun[1] - size
