@@ -25,6 +25,7 @@ from .tools import Tool, tool
 
 ADAPTERS: dict[str, tuple[str, str]] = {
     "openai": ("beforehand.models.openai_chat", "OpenAIChat"),
+    "local": ("beforehand.models.local_llama", "LocalLlama"),
 }
 """Prefix of a model name: the adapter that speaks to it."""
 

@@ -66,7 +66,7 @@ async def run_calls(run: RunState, message: AssistantMessage, parts: Sequence[To
             if call.outcome is None:
                 _cancel(run, batch, call)
                 await settle(run, call)
-    if len(calls) == 1 and not run.events:  # nobody watches, so the body can run in the run's own task
+    if len(calls) == 1 and not run.events.heard:  # nobody watches, so the body can run in the run's own task
         if calls[0].outcome is None:
             await _body(run, calls[0])
     else:
@@ -234,7 +234,7 @@ async def _store_all(run: RunState, done: Suspension) -> Results:
     results = Results(done.stored, terminate, failure=done.failure)
     for call in done.calls[len(done.stored) :]:
         message = _result_message(run, call, results)
-        if run.hooks.on_message or run.events:
+        if run.hooks.on_message or run.events.heard:
             await _store(run, call, message, results)
         else:
             run.store(message)
@@ -248,7 +248,7 @@ def _result_message(run: RunState, call: Call, results: Results) -> ToolMessage:
         results.failure = results.failure or call.failure
     if result.usage is not None:
         run.add_usage(result.usage, "")
-    return ToolMessage(call.id, call.name, result.content, result.is_error, result.details, result.usage)
+    return ToolMessage(call.id, call.name, result.content, result.is_error, result.details, result.usage, "tool", call.outcome)
 
 
 async def _store(run: RunState, call: Call, message: ToolMessage, results: Results) -> None:

@@ -12,6 +12,7 @@ from .errors import FrozenError
 from .events import ChunkKind, Outcome
 from .frozen import Frozen, FrozenDict
 from .history import HistoryView, estimate_tokens
+from .limits import Limits
 from .messages import AssistantMessage, Content, Message, Origin, Request, ThinkingLevel, ToolMessage, Usage, text_of
 from .signals import AbortSignal
 
@@ -87,6 +88,10 @@ class RunInfo:
     @property
     def calls(self) -> tuple[CallRecord, ...]:
         return tuple([CallRecord(call.id, call.name, call.outcome) for call in self._run.calls.values()])
+
+    @property
+    def limits(self) -> Limits:
+        return self._run.limits  # type: ignore[no-any-return]
 
     @property
     def signal(self) -> AbortSignal:

@@ -10,8 +10,8 @@ import msgspec
 from .decisions import Interrupt
 from .errors import RunError
 from .events import ChunkKind
-from .messages import NO_USAGE, AssistantMessage, MessageStop, Origin, Part, Text, Thinking, ThinkingLevel, ToolCall, Usage
-from .models.base import Model
+from .messages import NO_USAGE, AssistantMessage, MessageStop, Origin, Part, Request, Text, Thinking, ThinkingLevel, ToolCall, Usage
+from .models.base import CallInfo, Model
 from .state import RunState
 
 
@@ -23,12 +23,17 @@ class OpenCall(msgspec.Struct, eq=False):
     shown: list[str] = []
 
 
-class Source(msgspec.Struct, eq=False):
-    """Who replies: the model asked, its thinking level, and whether the reply comes in one piece."""
+class Outgoing(msgspec.Struct, eq=False):
+    """A request on its way: what is asked, of which model, with which key.
 
+    `whole` says that the reply comes in one piece, `origin` whose words it will be.
+    """
+
+    request: Request
     model: Model
-    thinking_level: ThinkingLevel
-    whole: bool
+    info: CallInfo
+    thinking_level: ThinkingLevel = "off"
+    whole: bool = False
     origin: Origin = "model"
 
 
@@ -39,7 +44,7 @@ class Draft(msgspec.Struct, eq=False):
     """
 
     id: str
-    by: Source
+    by: Outgoing
     parts: list[tuple[str, Any]] = []
     calls: dict[int, OpenCall] = {}
     signature: str | None = None

@@ -16,20 +16,30 @@ logger = logging.getLogger("beforehand")
 Listener: TypeAlias = Callable[[Any], Awaitable[Any] | Any]
 
 
+def _callable(listener: Listener) -> Listener:
+    if not callable(listener):
+        raise ConfigError(f"a listener must be callable, not {type(listener).__name__}")
+    return listener
+
+
 _NOBODY: dict[str, tuple[Listener, ...]] = dict.fromkeys(EVENT_TYPES, ())
 
 
 class Emitter:
-    """Who listens to what. `takers[type]` is empty when nobody does, so that the event need not be built."""
+    """Who listens to what. `takers[type]` is empty when nobody does, so that the event need not be built.
 
-    __slots__ = ("_all", "_named", "takers", "watches_wire")
+    `heard` says whether anybody listens to anything, `watches_wire` whether to the opt-in events.
+    """
+
+    __slots__ = ("_all", "_named", "heard", "takers", "watches_wire")
 
     def __init__(self, listeners: Iterable[Listener] = (), parent: Emitter | None = None) -> None:
-        self._all: list[Listener] = list(listeners)
+        self._all: list[Listener] = [_callable(listener) for listener in listeners]
         self._named: dict[str, list[Listener]] = {}
         self.takers: dict[str, tuple[Listener, ...]]
-        if not self._all and not parent:
-            self.takers, self.watches_wire = _NOBODY, False
+        self.heard: bool
+        if not self._all and (parent is None or not parent.heard):
+            self.takers, self.heard, self.watches_wire = _NOBODY, False, False
         else:
             if parent is not None:
                 self._all[:0] = parent._all
@@ -45,10 +55,8 @@ class Emitter:
         for name in self._named:
             if name not in EVENT_TYPES:
                 self.takers[name] = (*everything, *self._named[name])
+        self.heard = bool(self._all or any(self._named.values()))
         self.watches_wire = any(self.takers[name] for name in OPT_IN)
-
-    def __bool__(self) -> bool:
-        return bool(self._all or self._named)
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Hear every event but the opt-in ones. Returns a function that ends it."""
@@ -63,9 +71,7 @@ class Emitter:
         return self._add(self._named.setdefault(name, []), listener)
 
     def _add(self, where: list[Listener], listener: Listener) -> Callable[[], None]:
-        if not callable(listener):
-            raise ConfigError(f"a listener must be callable, not {type(listener).__name__}")
-        where.append(listener)
+        where.append(_callable(listener))
         self._rebuild()
         done = False
 

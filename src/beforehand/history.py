@@ -35,12 +35,16 @@ def estimate_tokens(messages: Sequence[Message]) -> int:
 class HistoryView(Sequence[Message]):
     """A history as it was at one moment: an O(1) view that never changes."""
 
-    __slots__ = ("_history", "_length", "all_sendable")
+    __slots__ = ("_history", "_length")
 
     def __init__(self, history: History, length: int) -> None:
         self._history = history
         self._length = length
-        self.all_sendable = history.unsendable == 0
+
+    @property
+    def all_sendable(self) -> bool:
+        """Whether a model can be told every one of these messages. May be False without need for an older view."""
+        return self._history.unsendable == 0
 
     def __len__(self) -> int:
         return self._length

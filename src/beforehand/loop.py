@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 
 from .batch import Results, Suspension, resume_calls, run_calls
 from .closing import AFTER, Turn, close_turn, end_failed_turn, store_failure
 from .decisions import Answer, Block, Interrupt
-from .draft import Source
 from .errors import Aborted, BeforehandError, HookFailed, RunError
 from .events import AgentEnd, AgentStart, MessageEnd, MessageStart, StopReason, TurnStart
 from .hooks.dispatch import dispatch
@@ -198,10 +199,10 @@ async def _turn(run: RunState, turn: Turn) -> None:
     outgoing = await prepare_request(run)
     ruling = await authorize(run, outgoing, "turn") if run.hooks.authorize_request else None
     if ruling is None:
-        reply = await receive_reply(run, send(run, outgoing), Source(outgoing.model, outgoing.thinking_level, not outgoing.model.streams))
+        reply = await receive_reply(run, send(run, outgoing), outgoing)
     elif isinstance(ruling.verdict, Answer):
         message = answer_message(ruling.verdict.value)
-        reply = await receive_reply(run, replay(message), Source(outgoing.model, outgoing.thinking_level, True, "hook"))
+        reply = await receive_reply(run, replay(message), msgspec.structs.replace(outgoing, whole=True, origin="hook"))
     else:
         assert isinstance(ruling.verdict, Block)
         reason = ruling.verdict.reason or "the request was blocked"

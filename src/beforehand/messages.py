@@ -177,7 +177,10 @@ class AssistantMessage(Frozen, tag_field="role", tag="assistant", gc=False):
 
 
 class ToolMessage(Frozen, tag_field="role", tag="tool", gc=False):
-    """The one result of one call, as the model reads it. `details` is for people and programs, never sent."""
+    """The one result of one call, as the model reads it.
+
+    `details` and `outcome` (what became of the call, as in `tool_execution_end`) are for people and programs, never sent.
+    """
 
     tool_call_id: str
     tool_name: str
@@ -186,6 +189,7 @@ class ToolMessage(Frozen, tag_field="role", tag="tool", gc=False):
     details: Any = None
     usage: Usage | None = None
     origin: Origin = "tool"
+    outcome: str | None = None
     role: ClassVar[Role] = "tool"
 
     @property

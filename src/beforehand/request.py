@@ -12,12 +12,13 @@ from typing import Any
 import msgspec
 
 from .decisions import Answer, Block
+from .draft import Outgoing
 from .errors import Aborted, ConfigError, RequestBlocked, RequestTooLarge, RunError, describe
 from .hooks.check import Refused
 from .hooks.dispatch import Ruling, dispatch
 from .history import History, HistoryView, estimate_tokens
 from .messages import (
-    AssistantMessage, Image, Message, MessageStop, Request, Text, Thinking, ThinkingLevel, ToolCall, ToolMessage, is_sendable,
+    AssistantMessage, Image, Message, MessageStop, Request, Text, Thinking, ToolCall, ToolMessage, is_sendable,
 )  # fmt: skip
 from .models.base import NO_CALL_INFO, CallInfo, Finish, ImageDelta, Model, ModelEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from .seams import BY_NAME, KeyRequest, MessagesView, OutgoingRequest, ProviderCall, RequestKind, RequestPlan
@@ -30,15 +31,6 @@ PREPARE, TRANSFORM, CONVERT, PROVIDER, KEY, AUTHORIZE = (
 )
 
 UNKNOWN_OUTCOME = "No result was recorded for this call: whether it ran is not known."
-
-
-class Outgoing(msgspec.Struct):
-    """A request on its way: what is asked, of which model, with which key."""
-
-    request: Request
-    model: Model
-    info: CallInfo
-    thinking_level: ThinkingLevel = "off"
 
 
 async def prepare_request(run: RunState) -> Outgoing:
@@ -75,7 +67,7 @@ async def prepare_request(run: RunState) -> Outgoing:
     if run.signal.aborted:
         raise Aborted(run.signal.reason or "aborted")
     run.enabled = tools
-    return Outgoing(request, model, info, level)
+    return Outgoing(request, model, info, level, not model.streams)
 
 
 def _tools_of(tools: Sequence[Any]) -> tuple[dict[str, Any], tuple[Any, ...]]:
@@ -150,7 +142,8 @@ def _convertible(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_size(request: Request, model: Model, window: int) -> None:
-    size = estimate_tokens(request.messages) + len(request.system) // 4 + (request.options.max_tokens or 0)
+    tools = len(msgspec.json.encode(request.tools)) // 4 if request.tools else 0
+    size = estimate_tokens(request.messages) + len(request.system) // 4 + tools + (request.options.max_tokens or 0)
     if size > window:
         raise RequestTooLarge(
             f"the request is about {size} tokens (answer included), but {model.name} takes {window}: "

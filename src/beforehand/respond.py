@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from .decisions import Interrupt
-from .draft import Draft, OpenCall, Reply, Source, free_id, with_free_ids
+from .draft import Draft, OpenCall, Outgoing, Reply, free_id, with_free_ids
 from .errors import Aborted, HookFailed, InvalidResponse, ModelError, NetworkError, RunError, Stop, describe
 from .events import ChunkKind, MessageEnd, MessageRetracted, MessageStart, MessageUpdate
 from .hooks.check import Refused
@@ -29,7 +29,7 @@ ON_CHUNK = BY_NAME["on_chunk"]
 ON_MESSAGE = BY_NAME["on_message"]
 
 
-async def receive_reply(run: RunState, events: AsyncIterator[ModelEvent], by: Source) -> Reply:
+async def receive_reply(run: RunState, events: AsyncIterator[ModelEvent], by: Outgoing) -> Reply:
     """Take in one reply and store it. Never raises for what the model, a hook or an abort did: the reply says so."""
     draft = Draft(run.next_message_id(), by)
     guard = None
@@ -43,7 +43,11 @@ async def receive_reply(run: RunState, events: AsyncIterator[ModelEvent], by: So
         message = complete = draft.message(draft.stop_reason or "stop")
         if run.hooks.on_message:
             message = await _judge(run, draft, message, run.hooks.on_message)
-        return await _keep(run, message)
+        if run.events.takers["message_end"]:
+            return await _keep(run, message)
+        run.store(message)
+        run.add_usage(message.usage, message.model)
+        return Reply(message)
     except Interrupted as stop:
         run.scope = IDLE
         await _close(events)

@@ -112,7 +112,7 @@ async def execute(run: RunState, call: Call) -> None:
             run.enter_guarded(begun_before_abort=True)
             value = await value.rest
         result = as_result(value)
-        if run.came_too_late():
+        if run.cancelling and run.came_too_late():
             call.settle("aborted", LATE)
             run.survived()
         else:
@@ -128,7 +128,8 @@ async def execute(run: RunState, call: Call) -> None:
         raise
     except BaseException as error:
         _body_failed(run, call, error)
-    run.leave_guarded()
+    if run.scope:
+        run.leave_guarded()
     if began:
         call.duration = perf_counter() - began
 

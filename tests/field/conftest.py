@@ -1,26 +1,27 @@
-"""Each field case is tried through every entry and, where a hook is involved, in every colour of callable."""
+"""Each field case is tried through every entry and, where a hook is involved, in every colour of callable.
+
+- `enter`: `await enter(agent)` runs it and returns the result, whichever way it was started.
+- `colour`: `colour(fn)` is the hook function `fn` as a sync function, an async one, or an object with an async `__call__`.
+- `mode`: how an agent runs the calls of one reply.
+"""
 
 from __future__ import annotations
 
 import pytest
 
-from field.entries import COLOURS, ENTRIES, Colour, Enter
+from field.entries import COLOURS, ENTRIES
 
 
-@pytest.fixture(params=list(ENTRIES))
-def enter(request: pytest.FixtureRequest) -> Enter:
-    """`await enter(agent)` runs it and returns the result, whichever way it was started."""
-    return ENTRIES[request.param]
-
-
-@pytest.fixture(params=list(COLOURS))
-def colour(request: pytest.FixtureRequest) -> Colour:
-    """`colour(fn)` is the hook function `fn` as a sync function, an async one, or an object with an async `__call__`."""
-    return COLOURS[request.param]
-
-
-@pytest.fixture(params=["parallel", "sequential"])
-def mode(request: pytest.FixtureRequest) -> str:
-    """How an agent runs the calls of one reply."""
-    mode: str = request.param
-    return mode
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Entries and colours are told apart by different code, so a test with both takes them in pairs, not in every combination."""
+    wanted = metafunc.fixturenames
+    if "enter" in wanted and "colour" in wanted:
+        pairs = list(zip(ENTRIES.items(), COLOURS.items(), strict=True))
+        values = [(enter, colour) for (_, enter), (_, colour) in pairs]
+        metafunc.parametrize(("enter", "colour"), values, ids=[f"{entry}-{colour}" for (entry, _), (colour, _) in pairs])
+    elif "enter" in wanted:
+        metafunc.parametrize("enter", ENTRIES.values(), ids=list(ENTRIES))
+    elif "colour" in wanted:
+        metafunc.parametrize("colour", COLOURS.values(), ids=list(COLOURS))
+    if "mode" in wanted:
+        metafunc.parametrize("mode", ["parallel", "sequential"])

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from beforehand import (
-    Agent, Answer, Ask, Block, Deny, End, FrozenError, Hook, HookFailed, Interrupt, Limits, Replace, Request, Steer, ToolContext,
-    ToolMessage, UserMessage, tool,
+    Agent, Answer, Ask, Block, Deny, End, FrozenError, Hook, HookFailed, Interrupt, Limits, Replace, Request, Steer,
+    ToolContext, ToolMessage, UserMessage, tool,
 )  # fmt: skip
 from beforehand.testing import FunctionModel, ScriptedModel, finish, text, tool_call
 
@@ -229,7 +229,9 @@ async def test_w5_a_tool_that_a_hook_only_announces_cannot_run(enter: Enter, col
 # --- W6 -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seam", ["prepare_request", "transform_context", "convert_to_llm", "before_provider_call", "authorize_request"])
+@pytest.mark.parametrize(
+    "seam", ["prepare_request", "transform_context", "convert_to_llm", "before_provider_call", "authorize_request"]
+)
 async def test_w6_a_hook_cannot_edit_the_history_in_place(seam: str, enter: Enter) -> None:
     def messages_of(context: Any) -> Any:
         carrier = context.context if seam == "prepare_request" else getattr(context, "request", context)
@@ -262,7 +264,9 @@ async def test_w6_what_a_hook_puts_into_one_request_is_in_that_request_only(colo
         request: Request = call.request
         if len(model.requests):
             return None
-        return Replace(request=Request(request.system, (*request.messages, UserMessage("just now")), request.tools, request.options))
+        return Replace(
+            request=Request(request.system, (*request.messages, UserMessage("just now")), request.tools, request.options)
+        )
 
     model = ScriptedModel([text("one"), text("two")])
     talk = Agent(model=model, hooks=[Hook(seam="before_provider_call", fn=colour(add_once))]).conversation()
@@ -340,7 +344,9 @@ async def test_w9_a_call_is_run_whatever_reason_the_reply_ended_with(reason: Any
 
 
 @pytest.mark.parametrize("arguments", ['{"x": "del', "", "{}", '{"x": "whole"}'], ids=["cut", "none", "empty", "whole"])
-async def test_w10_a_call_in_a_reply_cut_at_its_length_is_never_run(arguments: str, mode: str, enter: Enter, colour: Colour) -> None:
+async def test_w10_a_call_in_a_reply_cut_at_its_length_is_never_run(
+    arguments: str, mode: str, enter: Enter, colour: Colour
+) -> None:
     asked: list[Any] = []
 
     @tool
@@ -510,7 +516,11 @@ async def test_w14_the_end_of_a_call_says_whether_it_ran_was_refused_or_was_made
 async def test_w15_compaction_never_parts_a_call_from_its_result(keep: int) -> None:
     script: list[Any] = []
     for n in range(3):
-        script += [[tool_call("echo", {"x": f"{n}a"}), tool_call("echo", {"x": f"{n}b"})], tool_call("echo", {"x": f"{n}c"}), text(f"{n}")]
+        script += [
+            [tool_call("echo", {"x": f"{n}a"}), tool_call("echo", {"x": f"{n}b"})],
+            tool_call("echo", {"x": f"{n}c"}),
+            text(f"{n}"),
+        ]
     model = ScriptedModel([*script, text("SUMMARY"), text("after")])
     talk = Agent(model=model, tools=[echo]).conversation()
     for n in range(3):
@@ -564,9 +574,13 @@ async def test_w15_a_single_prompt_with_many_tool_rounds_can_be_compacted_too() 
 # --- W16 ------------------------------------------------------------------------------------------
 
 
-async def test_w16_a_violation_refuses_one_call_and_ends_the_run_only_where_somebody_says_so(enter: Enter, colour: Colour) -> None:
+async def test_w16_a_violation_refuses_one_call_and_ends_the_run_only_where_somebody_says_so(
+    enter: Enter, colour: Colour
+) -> None:
     soft = Hook(seam="before_tool_call", fn=colour(lambda c: Block("not that") if c.args["x"] == "bad" else None))
-    hard = Hook(seam="finish_turn", fn=colour(lambda t: End("violation") if any(r.text == "not that" for r in t.tool_results) else None))
+    hard = Hook(
+        seam="finish_turn", fn=colour(lambda t: End("violation") if any(r.text == "not that" for r in t.tool_results) else None)
+    )
     script = [[tool_call("echo", {"x": "bad"}), tool_call("echo", {"x": "good"})], text("end")]
 
     gentle = await enter(Agent(model=ScriptedModel(script), tools=[echo], hooks=[soft]))
@@ -599,7 +613,9 @@ async def test_w16_a_path_rule_sees_every_path_whatever_its_argument_is_called(
     def no_env(call: Any) -> Block | None:
         return Block("not .env") if any(Path(str(value)).name == ".env" for value in call.args.values()) else None
 
-    model = ScriptedModel([tool_call("script") if nested else tool_call("touch", {argument: f"{tmp_path}/sub/../.env"}), text("end")])
+    model = ScriptedModel(
+        [tool_call("script") if nested else tool_call("touch", {argument: f"{tmp_path}/sub/../.env"}), text("end")]
+    )
     gate = Hook(seam="before_tool_call", fn=no_env, tools=("touch",))
     await enter(Agent(model=model, tools=[by_any_name, script], hooks=[gate]))
 
@@ -615,7 +631,9 @@ async def test_w16_a_gate_sees_the_whole_command_and_not_a_prefix_of_it(enter: E
         return "ok"
 
     allowed = {"ls", "git status"}
-    gate = Hook(seam="before_tool_call", fn=colour(lambda c: None if c.args["command"] in allowed else Block("only ls and git status")))
+    gate = Hook(
+        seam="before_tool_call", fn=colour(lambda c: None if c.args["command"] in allowed else Block("only ls and git status"))
+    )
     commands = ["ls", "ls ; rm -rf /", "git status", "git status && rm x"]
     model = ScriptedModel([[tool_call("shell", {"command": c}) for c in commands], text("end")])
     result = await enter(Agent(model=model, tools=[shell], hooks=[gate]))

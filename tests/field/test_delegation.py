@@ -1,4 +1,4 @@
-"""Field cases F15, F17, F20, F36: the tool that starts a sub-agent is a tool like any other, and inside it the same rules hold."""
+"""Field cases F15, F17, F20, F36: a tool that starts a sub-agent is a tool like any other, and the same rules hold inside."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from beforehand import (
-    Agent, Answer, Approve, Ask, Block, Deny, Edit, Hook, Interrupt, PendingApproval, Replace, Steer, Tool, ToolContext, tool,
+    Agent, Answer, Approve, Ask, Block, Deny, Edit, Hook, Interrupt, PendingApproval, Replace, Steer, Tool, ToolContext,
+    tool,
 )  # fmt: skip
 from beforehand.testing import ScriptedModel, text, tool_call
 
@@ -83,15 +84,21 @@ async def test_f15_the_same_delegation_starts_where_nobody_refuses(enter: Enter,
 async def test_f17_a_sub_agent_gets_the_prompt_that_a_hook_wrote(mode: str, enter: Enter, colour: Colour) -> None:
     child = ScriptedModel([text("helped")])
     model = ScriptedModel([tool_call("helper", {"prompt": "book first class"}), text("end")])
-    shaper = Hook(seam="prepare_tool_call", fn=colour(lambda c: Replace(args={"prompt": c.args["prompt"].replace("first", "tourist")})))
+    shaper = Hook(
+        seam="prepare_tool_call", fn=colour(lambda c: Replace(args={"prompt": c.args["prompt"].replace("first", "tourist")}))
+    )
 
     await enter(Agent(model=model, tools=[helper(child)], hooks=[shaper], tool_mode=mode))
 
     assert [m.text for m in child.requests[0].messages] == ["book tourist class"]
 
 
-@pytest.mark.parametrize("args", [{"prompt": {"a": 1}}, {}, {"prompt": "x", "mood": "good"}], ids=["wrong_type", "missing", "unknown"])
-async def test_f17_arguments_the_delegation_cannot_take_are_refused_with_the_hooks_name(args: Any, enter: Enter, colour: Colour) -> None:
+@pytest.mark.parametrize(
+    "args", [{"prompt": {"a": 1}}, {}, {"prompt": "x", "mood": "good"}], ids=["wrong_type", "missing", "unknown"]
+)
+async def test_f17_arguments_the_delegation_cannot_take_are_refused_with_the_hooks_name(
+    args: Any, enter: Enter, colour: Colour
+) -> None:
     child = ScriptedModel([text("never")])
     model = ScriptedModel([tool_call("helper", {"prompt": "go"}), text("end")])
     shaper = Hook(seam="prepare_tool_call", fn=colour(lambda c: Replace(args=args)), name="rewriter")
@@ -165,7 +172,9 @@ async def test_f20_a_listener_hears_a_sub_agent_only_if_it_opted_in_and_then_wit
     assert len({e.run_id for e in heard}) == 2
 
 
-async def test_f20_decisions_inside_a_sub_agent_are_in_the_callers_records_with_the_parents_id(enter: Enter, colour: Colour) -> None:
+async def test_f20_decisions_inside_a_sub_agent_are_in_the_callers_records_with_the_parents_id(
+    enter: Enter, colour: Colour
+) -> None:
     @tool
     async def lookup() -> str:
         return "rain"
@@ -216,8 +225,8 @@ async def test_f36_a_person_can_approve_deny_and_edit_a_call_inside_a_sub_agent(
         inner = Agent(model=passing_on, tools=[inner.as_tool("helper", "Helps.")], tool_mode=mode)
     model = ScriptedModel([tool_call("helper", {"prompt": "go"}, id="outer"), text("all done")])
     talk = Agent(
-        model=model, tools=[inner.as_tool("helper", "Helps.")], hooks=[approval] if asked_by == "callers_hook" else [], tool_mode=mode,
-        on_ask=handler if inline else None,
+        model=model, tools=[inner.as_tool("helper", "Helps.")], tool_mode=mode, on_ask=handler if inline else None,
+        hooks=[approval] if asked_by == "callers_hook" else [],
     ).conversation()  # fmt: skip
 
     result = await talk.run("go")
@@ -246,7 +255,11 @@ async def test_f36_an_edited_call_inside_a_sub_agent_passes_the_gates_again(colo
 
     hooks = [
         Hook(seam="before_tool_call", fn=colour(lambda c: Ask("Send?")), tools=("send",)),
-        Hook(seam="before_tool_call", fn=colour(lambda c: Block("never to them") if "evil" in c.args["to"] else None), tools=("send",)),
+        Hook(
+            seam="before_tool_call",
+            fn=colour(lambda c: Block("never to them") if "evil" in c.args["to"] else None),
+            tools=("send",),
+        ),
     ]
     child = ScriptedModel([tool_call("send", {"to": "a@example.com"}), text("child is done")])
     model = ScriptedModel([tool_call("helper", {"prompt": "go"}), text("all done")])

@@ -38,7 +38,9 @@ def test_f48_a_permission_answer_may_take_minutes_and_the_next_question_works_to
         return Approve()
 
     gate = Hook(seam="before_tool_call", fn=approval, timeout=1.0)
-    model = ScriptedModel([[tool_call("deploy", {"n": 1}), tool_call("deploy", {"n": 2})], tool_call("deploy", {"n": 3}), text("done")])
+    model = ScriptedModel(
+        [[tool_call("deploy", {"n": 1}), tool_call("deploy", {"n": 2})], tool_call("deploy", {"n": 3}), text("done")]
+    )
     limits = Limits(hook_timeout=1.0, tool_timeout=5.0)
 
     result = in_virtual_time(Agent(model=model, tools=[deploy], hooks=[gate], on_ask=on_ask, limits=limits).run("go"))
@@ -249,7 +251,9 @@ async def test_f54_hooks_with_an_order_are_asked_in_that_order_however_they_were
 
 @pytest.mark.parametrize("permutation", list(itertools.permutations(["one", "two", "judge"])), ids="-".join)
 @pytest.mark.parametrize("seam", [spec.name for spec in SEAMS if "gate" in spec.kind and spec.name != "before_compaction"])
-async def test_f54_final_hooks_come_last_and_equal_order_means_order_of_registration(seam: str, permutation: tuple[str, ...]) -> None:
+async def test_f54_final_hooks_come_last_and_equal_order_means_order_of_registration(
+    seam: str, permutation: tuple[str, ...]
+) -> None:
     asked: list[str] = []
 
     @tool

@@ -55,7 +55,9 @@ async def test_f28_a_denied_read_is_denied_directly_and_from_code(
 async def test_f28_a_read_that_is_not_denied_works_directly_and_from_code(tmp_path: Path, enter: Enter, colour: Colour) -> None:
     notes = tmp_path / "notes.txt"
     notes.write_text("milk")
-    gate = Hook(seam="before_tool_call", fn=colour(lambda c: Block("no") if "secret" in c.args["path"] else None), tools=("read_file",))
+    gate = Hook(
+        seam="before_tool_call", fn=colour(lambda c: Block("no") if "secret" in c.args["path"] else None), tools=("read_file",)
+    )
     path = {"path": str(notes)}
     model = ScriptedModel([tool_call("read_file", path), tool_call("run_code", path), text("ok")])
     await enter(Agent(model=model, tools=[read_file, run_code], hooks=[gate]))

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from beforehand import (
-    Agent, AssistantMessage, Block, Context, Continue, Hook, HookFailed, Limits, ModelError, Replace, ServerError, ToolContext,
-    ToolResult, UserMessage, tool,
+    Agent, AssistantMessage, Block, Context, Continue, Hook, HookFailed, Limits, ModelError, Replace, ServerError,
+    ToolContext, ToolResult, UserMessage, tool,
 )  # fmt: skip
 from beforehand.testing import FunctionModel, ScriptedModel, error, finish, text, tool_call
 
@@ -92,7 +92,9 @@ async def test_surprise_3_a_queued_word_is_in_the_history_or_still_queued_when_a
     talk = Agent(model=model, hooks=[Hook(seam=seam, fn=colour(fail))]).conversation()
     getattr(talk, queue)("do not lose me") if queue == "follow_up" else None
     if queue == "steer":
-        talk.on("message_end", lambda e: talk.steer("do not lose me") if e.origin == "model" and len(model.requests) == 1 else None)
+        talk.on(
+            "message_end", lambda e: talk.steer("do not lose me") if e.origin == "model" and len(model.requests) == 1 else None
+        )
 
     with pytest.raises(HookFailed):
         await talk.run("go")
@@ -130,7 +132,9 @@ async def test_surprise_4_the_last_event_carries_every_message_of_the_run_howeve
 
 
 @pytest.mark.parametrize("how", ["model_fails", "model_is_cut", "prepare_request", "authorize_request", "on_message", "on_chunk"])
-async def test_surprise_5_the_saving_hook_sees_a_failed_turn_once_whether_a_model_or_a_hook_failed(how: str, colour: Colour) -> None:
+async def test_surprise_5_the_saving_hook_sees_a_failed_turn_once_whether_a_model_or_a_hook_failed(
+    how: str, colour: Colour
+) -> None:
     saved: list[Any] = []
 
     def fail(context: Any) -> None:
@@ -154,7 +158,9 @@ async def test_surprise_5_the_saving_hook_sees_a_failed_turn_once_whether_a_mode
     assert message == talk.messages[-1]
 
 
-async def test_surprise_5_the_deciding_hook_is_asked_after_a_model_failure_but_cannot_undo_it(enter: Enter, colour: Colour) -> None:
+async def test_surprise_5_the_deciding_hook_is_asked_after_a_model_failure_but_cannot_undo_it(
+    enter: Enter, colour: Colour
+) -> None:
     asked: list[int] = []
 
     def decide(turn: Any) -> Continue:
@@ -177,7 +183,9 @@ async def test_surprise_5_the_deciding_hook_is_asked_after_a_model_failure_but_c
     "authorize_request", "on_chunk", "on_message", "finish_turn", "after_turn",
 ])  # fmt: skip
 @pytest.mark.parametrize("entry", ["run", "stream", "conversation"])
-async def test_surprise_6_a_failing_hook_raises_at_the_caller_unless_he_says_otherwise(seam: str, entry: str, colour: Colour) -> None:
+async def test_surprise_6_a_failing_hook_raises_at_the_caller_unless_he_says_otherwise(
+    seam: str, entry: str, colour: Colour
+) -> None:
     def fail(context: Any) -> None:
         raise RuntimeError("broken")
 
@@ -213,7 +221,9 @@ async def test_surprise_6_a_failing_model_raises_at_the_caller_with_what_was_don
 # --- 7: what sticks and what does not -------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("once", "expected"), [(False, ["other", "other", "main", "main"]), (True, ["other", "main", "main", "main"])])
+@pytest.mark.parametrize(
+    ("once", "expected"), [(False, ["other", "other", "main", "main"]), (True, ["other", "main", "main", "main"])]
+)
 async def test_surprise_7_a_model_a_hook_chose_stays_for_the_run_unless_it_says_once(
     once: bool, expected: list[str], colour: Colour
 ) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from beforehand import (
-    Agent, Answer, Ask, AssistantMessage, Block, Continue, Deny, End, Hook, Interrupt, Queue, Replace, Resend, Steer, ToolCall,
-    ToolContext, hook, tool,
+    Agent, Answer, Ask, AssistantMessage, Block, Continue, Deny, End, Hook, Interrupt, Queue, Replace, Resend, Steer,
+    ToolCall, ToolContext, hook, tool,
 )  # fmt: skip
 from beforehand.testing import FunctionModel, ScriptedModel, text, tool_call
 
@@ -145,7 +145,9 @@ REASONED: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("way", list(REASONED))
-async def test_f18_the_model_reads_the_reason_however_a_call_was_refused(way: str, mode: str, enter: Enter, colour: Colour) -> None:
+async def test_f18_the_model_reads_the_reason_however_a_call_was_refused(
+    way: str, mode: str, enter: Enter, colour: Colour
+) -> None:
     @tool
     async def deploy() -> str:
         raise AssertionError("the body ran")

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from beforehand import (
-    Agent, AssistantMessage, Context, CustomMessage, Hook, HookFailed, Interrupt, Limits, Message, Model, Replace,
-    Request, Text, ToolCall, ToolContext, ToolMessage, UserMessage, tool,
+    Agent, AssistantMessage, Context, CustomMessage, Hook, HookFailed, Interrupt, Limits, Message, Model, Replace, Request,
+    Text, ToolCall, ToolContext, ToolMessage, UserMessage, tool,
 )  # fmt: skip
 from beforehand.models.base import CallInfo, ModelEvent, TextDelta
 from beforehand.testing import ScriptedModel, text, tool_call
@@ -135,7 +135,8 @@ async def test_f59_an_abort_sets_the_signal_of_a_running_tool_and_the_tool_can_e
 
     child = Agent(model=ScriptedModel([tool_call("work")]), tools=[work]).as_tool("helper", "Helps.")
     name, args = {
-        "async": ("work", {}), "sync": ("work_in_a_thread", {}), "nested": ("script", {}), "sub_agent": ("helper", {"prompt": "go"}),
+        "async": ("work", {}), "sync": ("work_in_a_thread", {}), "nested": ("script", {}),
+        "sub_agent": ("helper", {"prompt": "go"}),
     }[kind]  # fmt: skip
     model = ScriptedModel([tool_call(name, args)])
     after = Hook(seam="after_tool_call", fn=lambda o: seen.append((o.name, o.outcome, o.text)))
@@ -231,13 +232,15 @@ async def test_f59_a_tool_deaf_even_to_cancellation_does_not_hold_up_the_end_of_
     "message_start:tool", "message_end:tool", "turn_end", "message_end:prompt", "turn_start",
 ])  # fmt: skip
 @pytest.mark.parametrize("streamed", [False, True], ids=["run", "stream"])
-async def test_f60_a_stop_at_any_moment_leaves_a_valid_history_that_can_be_continued(moment: str, streamed: bool, mode: str) -> None:
+async def test_f60_a_stop_at_any_moment_leaves_a_valid_history_that_can_be_continued(
+    moment: str, streamed: bool, mode: str
+) -> None:
     @tool
     async def lookup(city: str) -> str:
         return f"{city}: rain"
 
     model = ScriptedModel([
-        [text("", chunks=["Let me ", "look"]), tool_call("lookup", {"city": "a"}, id="1"), tool_call("lookup", {"city": "b"}, id="2")],
+        [text("", chunks=["Let me ", "look"]), *[tool_call("lookup", {"city": f"city {n}"}, id=n) for n in "12"]],
         text("rain"),
     ])  # fmt: skip
     talk = Agent(model=model, tools=[lookup], tool_mode=mode).conversation()

@@ -29,7 +29,9 @@ CUTS = [[SAID[:i], SAID[i:]] for i in range(1, len(SAID))]
 
 
 @pytest.mark.parametrize("chunks", [*CUTS, list(SAID), [SAID]], ids=lambda chunks: "|".join(chunks)[:40])
-async def test_f01_no_reader_ever_gets_what_a_chunk_hook_takes_out_however_the_text_is_cut(chunks: list[str], colour: Colour) -> None:
+async def test_f01_no_reader_ever_gets_what_a_chunk_hook_takes_out_however_the_text_is_cut(
+    chunks: list[str], colour: Colour
+) -> None:
     model = ScriptedModel([text("", chunks=chunks), text("end")])
     talk = Agent(model=model, hooks=[Hook(seam="on_chunk", fn=colour(redact))]).conversation()
     heard: list[Event] = []
@@ -230,7 +232,9 @@ async def test_f05_a_holding_guard_shows_nothing_until_it_has_judged_the_whole_a
 
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["run", "stream"])
-async def test_f07_a_hook_that_only_measures_leaves_the_stream_a_stream_and_sees_the_reply_once(streamed: bool, colour: Colour) -> None:
+async def test_f07_a_hook_that_only_measures_leaves_the_stream_a_stream_and_sees_the_reply_once(
+    streamed: bool, colour: Colour
+) -> None:
     started: list[float] = []
     finished: list[tuple[float, str]] = []
 

@@ -112,7 +112,12 @@ async def test_a_call_that_will_not_run_is_concluded_before_the_next_is_announce
         return "done"
 
     gate = Hook(seam="before_tool_call", fn=lambda c: Block("no") if c.args["n"] == 2 else None)
-    calls = [tool_call("work", {"n": 1}, id="1"), tool_call("work", {"n": 2}, id="2"), tool_call("werk", id="3"), tool_call("work", {"n": 4}, id="4")]
+    calls = [
+        tool_call("work", {"n": 1}, id="1"),
+        tool_call("work", {"n": 2}, id="2"),
+        tool_call("werk", id="3"),
+        tool_call("work", {"n": 4}, id="4"),
+    ]
     talk = Agent(model=ScriptedModel([calls, text("end")]), tools=[work], hooks=[gate]).conversation()
     log_events(talk, steps)
     await talk.run("go")
@@ -156,7 +161,9 @@ def call_for(way: str) -> Any:
 async def work(way: str) -> ToolResult:
     if way == "fails":
         raise ValueError("broken")
-    return ToolResult(way, is_error=way == "fails_terminating", terminate=way in ("terminates", "fails_terminating", "cleared_by_13"))
+    return ToolResult(
+        way, is_error=way == "fails_terminating", terminate=way in ("terminates", "fails_terminating", "cleared_by_13")
+    )
 
 
 def gate_for(call: Any) -> Any:
@@ -175,7 +182,9 @@ HOOKS = [Hook(seam="before_tool_call", fn=gate_for), Hook(seam="after_tool_call"
 
 @pytest.mark.parametrize("ways", [*itertools.product(WAYS), *itertools.combinations(WAYS, 2)], ids="+".join)
 @pytest.mark.parametrize("mode", ["parallel", "sequential"])
-async def test_the_automatic_follow_up_ends_only_if_every_result_of_the_batch_asks_for_it(ways: tuple[str, ...], mode: str) -> None:
+async def test_the_automatic_follow_up_ends_only_if_every_result_of_the_batch_asks_for_it(
+    ways: tuple[str, ...], mode: str
+) -> None:
     model = ScriptedModel([[call_for(way) for way in ways], text("asked again")])
     result = await Agent(model=model, tools=[work], hooks=HOOKS, tool_mode=mode).run("go")
 

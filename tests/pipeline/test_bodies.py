@@ -69,7 +69,9 @@ async def test_what_a_body_returns_becomes_a_result(returned: Any, content: Any,
     assert end.result.structured_content == structured
 
 
-@pytest.mark.parametrize("returned", [object(), {"a": object()}, b"bytes", {1, object()}, lambda: None], ids=lambda v: type(v).__name__)
+@pytest.mark.parametrize(
+    "returned", [object(), {"a": object()}, b"bytes", {1, object()}, lambda: None], ids=lambda v: type(v).__name__
+)
 async def test_a_value_that_no_model_can_read_fails_the_call_and_says_what_may_be_returned(returned: Any, path: str) -> None:
     async def body() -> Any:
         return returned
@@ -102,8 +104,12 @@ async def test_details_and_usage_are_stored_with_the_message_and_usage_is_counte
     assert (result.usage.input_tokens, result.usage.output_tokens) == (10, 5)
 
 
-@pytest.mark.parametrize("details", [{(1, 2): "x"}, {"o": object()}, {1, 2}, {"n": float("inf")}], ids=["keys", "object", "set", "inf"])
-async def test_details_that_no_json_can_hold_never_harm_the_run_even_if_a_hook_decides_about_them(details: Any, path: str) -> None:
+@pytest.mark.parametrize(
+    "details", [{(1, 2): "x"}, {"o": object()}, {1, 2}, {"n": float("inf")}], ids=["keys", "object", "set", "inf"]
+)
+async def test_details_that_no_json_can_hold_never_harm_the_run_even_if_a_hook_decides_about_them(
+    details: Any, path: str
+) -> None:
     async def body() -> ToolResult:
         return ToolResult("ok", details=details)
 
@@ -290,7 +296,8 @@ async def test_methods_callable_objects_and_partials_are_bodies_too() -> None:
     station = Station("Abando")
     tools = [station.board, station.leave, tool(name="caller")(Caller()), tool(name="plus_one")(functools.partial(add, 1))]
     calls = [
-        tool_call("board", {"train": 7}), tool_call("leave", {"train": 8}), tool_call("caller", {"train": 9}), tool_call("plus_one", {"b": 1}),
+        tool_call("board", {"train": 7}), tool_call("leave", {"train": 8}), tool_call("caller", {"train": 9}),
+        tool_call("plus_one", {"b": 1}),
     ]  # fmt: skip
     result = await Agent(model=ScriptedModel([calls, text("end")]), tools=tools).run("go")
 

@@ -17,7 +17,9 @@ async def echo(x: str) -> str:
 
 
 @pytest.mark.parametrize("mode", ["parallel", "sequential"])
-@pytest.mark.parametrize("ids", [["c", "c"], ["c", "c", "c"], ["c", "d", "c", "d"], ["c-2", "c", "c"], ["c", "c-2", "c"]], ids="+".join)
+@pytest.mark.parametrize(
+    "ids", [["c", "c"], ["c", "c", "c"], ["c", "d", "c", "d"], ["c-2", "c", "c"], ["c", "c-2", "c"]], ids="+".join
+)
 async def test_calls_of_one_reply_with_the_same_id_are_told_apart_and_each_has_its_own_result(ids: list[str], mode: str) -> None:
     calls = [tool_call("echo", {"x": str(n)}, id=call_id) for n, call_id in enumerate(ids)]
     model = ScriptedModel([calls, text("end")])
@@ -46,7 +48,9 @@ async def test_an_id_from_an_earlier_turn_is_not_used_again() -> None:
 
 async def test_an_id_from_an_earlier_run_or_from_the_history_given_is_not_used_again() -> None:
     past = [UserMessage("a"), AssistantMessage((ToolCall("c", "echo", "{}"),), "tool_calls"), ToolMessage("c", "echo", "old")]
-    model = ScriptedModel([tool_call("echo", {"x": "1"}, id="c"), text("end"), tool_call("echo", {"x": "2"}, id="c"), text("end")])
+    model = ScriptedModel(
+        [tool_call("echo", {"x": "1"}, id="c"), text("end"), tool_call("echo", {"x": "2"}, id="c"), text("end")]
+    )
     talk = Agent(model=model, tools=[echo]).conversation(past)
     await talk.run("b")
     await talk.run("c")
@@ -68,7 +72,9 @@ async def test_an_id_of_the_history_is_not_used_again_after_a_hook_has_put_anoth
 
 
 async def test_calls_without_an_id_get_one_each_and_nothing_is_said_about_it() -> None:
-    model = ScriptedModel([[tool_call("echo", {"x": "1"}), tool_call("echo", {"x": "2"})], tool_call("echo", {"x": "3"}), text("end")])
+    model = ScriptedModel(
+        [[tool_call("echo", {"x": "1"}), tool_call("echo", {"x": "2"})], tool_call("echo", {"x": "3"}), text("end")]
+    )
     result = await Agent(model=model, tools=[echo]).run("go")
 
     ids = [call.id for m in result.messages if isinstance(m, AssistantMessage) for call in m.tool_calls]
@@ -85,7 +91,9 @@ async def test_hooks_events_and_context_speak_of_the_new_id() -> None:
         return ctx.call_id
 
     hooks = [Hook(seam="before_tool_call", fn=lambda c: seen.append(c.call_id))]
-    talk = Agent(model=ScriptedModel([[tool_call("who", id="c"), tool_call("who", id="c")], text("end")]), tools=[who], hooks=hooks).conversation()
+    talk = Agent(
+        model=ScriptedModel([[tool_call("who", id="c"), tool_call("who", id="c")], text("end")]), tools=[who], hooks=hooks
+    ).conversation()
     talk.on("tool_execution_end", lambda e: seen.append((e.call_id, e.result.text)))
     await talk.run("go")
 

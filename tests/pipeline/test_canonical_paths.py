@@ -34,7 +34,7 @@ SPELLINGS = [".env", "./.env", "x/../.env", "link", "./x/../link", "chain", "y/.
 
 def reader(seen: list[Any]) -> Tool:
     @tool
-    async def read(path: Path) -> str:
+    def read(path: Path) -> str:
         seen.append(path)
         return path.read_text()
 
@@ -126,10 +126,11 @@ async def test_a_tool_can_name_the_one_form_of_any_argument(path: str) -> None:
     async def invite(email: Annotated[str, msgspec.Meta(min_length=1)]) -> str:
         return f"invited {email}"
 
-    gate = Hook(
-        seam="before_tool_call", fn=lambda c: judged.append(c.args["email"]) or (Block("no") if c.args["email"] == "bob@x.org" else None),
-        tools=("invite",),
-    )  # fmt: skip
+    def judge(call: Any) -> Block | None:
+        judged.append(call.args["email"])
+        return Block("no") if call.args["email"] == "bob@x.org" else None
+
+    gate = Hook(seam="before_tool_call", fn=judge, tools=("invite",))
     refused = await call_through(path, "invite", {"email": "  Bob@X.org "}, [invite], [gate])
     allowed = await call_through(path, "invite", {"email": "EVE@x.org"}, [invite], [gate])
 

@@ -30,7 +30,8 @@ def never(context: Any) -> None:
 
 
 UNASKED = [
-    Hook(seam=seam, fn=never, tools=("bo*",), on_error="abort") for seam in ("prepare_tool_call", "before_tool_call", "after_tool_call")
+    Hook(seam=seam, fn=never, tools=("bo*",), on_error="abort")
+    for seam in ("prepare_tool_call", "before_tool_call", "after_tool_call")
 ]
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from beforehand import (
-    Agent, Answer, Approve, Ask, Block, Deny, Edit, Hook, HookFailed, Interrupt, Limits, Replace, Steer, ToolContext, ToolResult, tool,
+    Agent, Answer, Approve, Ask, Block, Deny, Edit, Hook, HookFailed, Interrupt, Limits, Replace, Steer, ToolContext,
+    ToolResult, tool,
 )  # fmt: skip
 from beforehand.testing import ScriptedModel, text, tool_call
 
@@ -63,7 +64,7 @@ async def test_nested_calls_have_events_with_their_parents_id_and_no_messages() 
         await ctx.call_tool("work", {})
         return str((await ctx.call_tool("inner", {})).text)
 
-    result, model, events = await run_script(body, tools=[work, tool(name="inner")(inner)])
+    result, _model, events = await run_script(body, tools=[work, tool(name="inner")(inner)])
 
     assert [(e.type.removeprefix("tool_execution_"), e.name, e.call_id, e.parent_call_id) for e in events] == [
         ("start", "script", "outer", None),
@@ -101,7 +102,7 @@ async def test_a_nested_call_that_does_not_run_is_a_result_and_no_exception(
         got.append(await ctx.call_tool(name.partition(":")[0], args))
         return "went on"
 
-    result, model, events = await run_script(body, [Hook(seam="before_tool_call", fn=lambda c: verdict, tools=("work",))])
+    _result, model, events = await run_script(body, [Hook(seam="before_tool_call", fn=lambda c: verdict, tools=("work",))])
 
     (inner,) = got
     assert (inner.outcome, inner.is_error) == (outcome, is_error)
@@ -111,7 +112,8 @@ async def test_a_nested_call_that_does_not_run_is_a_result_and_no_exception(
 
 
 @pytest.mark.parametrize(("answer", "outcome", "told"), [
-    (Approve(), "ran", "worked 1"), (Deny("no"), "blocked", "no"), (Edit({"n": 5}), "ran", "worked 5"), (None, "blocked", "Nobody approved"),
+    (Approve(), "ran", "worked 1"), (Deny("no"), "blocked", "no"), (Edit({"n": 5}), "ran", "worked 5"),
+    (None, "blocked", "Nobody approved"),
 ], ids=repr)  # fmt: skip
 async def test_a_nested_call_asks_the_person_who_can_be_asked(answer: Any, outcome: str, told: str) -> None:
     got: list[Any] = []
@@ -126,7 +128,7 @@ async def test_a_nested_call_asks_the_person_who_can_be_asked(answer: Any, outco
         return answer
 
     hooks = [Hook(seam="before_tool_call", fn=lambda c: Ask("May it?"), tools=("work",))]
-    result, model, _ = await run_script(body, hooks, on_ask=on_ask)
+    result, _model, _ = await run_script(body, hooks, on_ask=on_ask)
 
     assert shown == [("outer.1", "outer", "work", {"n": 1, "how": "run"})]
     assert got[0].outcome == outcome

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from beforehand import (
-    Agent, Answer, Approve, Ask, Block, Deny, Edit, Hook, Interrupt, Limits, Replace, Steer, Text, ToolContext, ToolResult, tool,
+    Agent, Answer, Approve, Ask, Block, Deny, Edit, Hook, Interrupt, Limits, Replace, Steer, Text, ToolContext, ToolResult,
+    tool,
 )  # fmt: skip
 from beforehand.testing import ScriptedModel, finish, text, tool_call
 
@@ -48,8 +49,6 @@ TABLE: dict[str, tuple[str, bool, bool]] = {
 
 @pytest.mark.parametrize("how", list(TABLE))
 async def test_seam_13_is_asked_about_what_ran_failed_timed_out_or_was_answered_and_nothing_else(how: str, path: str) -> None:
-    if path == "resumed" and how.startswith(("answer", "steer")):
-        pytest.skip("a call that waits for a person is settled by the person first")
     outcome, is_error, asked = TABLE[how]
     seen: list[Any] = []
     hooks = [
@@ -85,7 +84,10 @@ async def test_a_seam_13_hook_that_fails_withholds_the_result_whatever_the_outco
     def fail(outcome: Any) -> None:
         raise RuntimeError("cannot check")
 
-    hooks = [Hook(seam="before_tool_call", fn=lambda c: GATE.get(c.args["how"])), Hook(seam="after_tool_call", fn=fail, name="check")]
+    hooks = [
+        Hook(seam="before_tool_call", fn=lambda c: GATE.get(c.args["how"])),
+        Hook(seam="after_tool_call", fn=fail, name="check"),
+    ]
     model = ScriptedModel([tool_call("work", {"how": how}), text("end")])
     await Agent(model=model, tools=[work], hooks=hooks).run("go")
 
@@ -183,7 +185,9 @@ async def test_a_persons_answer_settles_a_waiting_call_and_anything_else_refuses
 
 async def test_an_edited_call_tells_the_model_that_a_person_changed_it_on_purpose() -> None:
     model = ScriptedModel([tool_call("work", {"how": "ask"}), text("end")])
-    agent = Agent(model=model, tools=[work], hooks=[Hook(seam="before_tool_call", fn=gate)], on_ask=lambda p: Edit({"how": "run"}))
+    agent = Agent(
+        model=model, tools=[work], hooks=[Hook(seam="before_tool_call", fn=gate)], on_ask=lambda p: Edit({"how": "run"})
+    )
     await agent.run("go")
 
     told = model.requests[1].messages[-1].text
@@ -230,8 +234,6 @@ ANSWER_VALUES: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize(("value", "told"), ANSWER_VALUES, ids=repr)
 async def test_an_answer_is_read_like_what_a_body_returns(value: Any, told: str, path: str) -> None:
-    if path == "resumed":
-        pytest.skip("a call that waits for a person is settled by the person first")
     hook = Hook(seam="before_tool_call", fn=lambda c: Answer(value), tools=("work",))
     end = await call_through(path, "work", {"how": "run"}, [work], [hook])
 

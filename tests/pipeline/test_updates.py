@@ -39,7 +39,9 @@ async def test_updates_are_heard_in_order_before_the_end() -> None:
 
 
 async def test_an_update_says_which_call_it_is_from() -> None:
-    talk = Agent(model=ScriptedModel([[tool_call("count", id="a"), tool_call("count", id="b")], text("end")]), tools=[count]).conversation()
+    talk = Agent(
+        model=ScriptedModel([[tool_call("count", id="a"), tool_call("count", id="b")], text("end")]), tools=[count]
+    ).conversation()
     heard: list[Any] = []
     talk.on("tool_execution_update", lambda e: heard.append((e.call_id, e.name, e.partial.text)))
     await talk.run("go")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -24,6 +25,9 @@ ToolFiles = Annotated[list[Path] | None, typer.Option("--tools", help="Python fi
 
 def start() -> None:
     """Run the command of the command line."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # what a terminal cannot show is no reason to stop
     app(prog_name="beforehand")
 
 

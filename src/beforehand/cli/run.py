@@ -152,17 +152,17 @@ class JsonLines:
         self.timeline = Timeline()  # takes what people are told, and shows it to nobody
 
     def event(self, event: Event) -> None:
-        sys.stdout.write(as_json(event) + "\n")
-        sys.stdout.flush()
+        sys.stdout.buffer.write(as_json(event) + b"\n")  # UTF-8, whatever the terminal speaks
+        sys.stdout.buffer.flush()
 
     def close(self) -> None:
         pass
 
 
-def as_json(event: Event) -> str:
+def as_json(event: Event) -> bytes:
     """An event as one line of JSON, its `type` first."""
     fields = {"type": event.type, **{name: getattr(event, name) for name in event.__struct_fields__}}
-    return msgspec.json.encode(fields, enc_hook=_shown).decode()
+    return msgspec.json.encode(fields, enc_hook=_shown)
 
 
 def _shown(value: Any) -> Any:

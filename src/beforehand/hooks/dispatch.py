@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ..decisions import Block, Effect, Interrupt, Queue, Replace, Verdict
+from ..decisions import Block, Effect, Hold, Interrupt, Queue, Replace, Verdict
 from ..detach import contained, forget, result_of
 from ..errors import Aborted, HookFailed, describe
 from ..events import DecisionMade, DecisionRecord
@@ -116,8 +116,8 @@ async def _settle(
 ) -> Verdict | None:
     """Check what a hook returned, make its effects happen, record it. Raises what makes it a failure."""
     verdict, effects = split(spec, returned)
-    if verdict is None and not effects:
-        return None
+    if not effects and (verdict is None or type(verdict) is Hold):
+        return verdict  # "not yet" decides nothing: the text comes again
     if type(verdict) is Replace:
         if hook.final:
             raise Refused("returned Replace, but final=True hooks judge the final value and may not replace it")

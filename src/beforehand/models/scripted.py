@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
@@ -91,38 +91,61 @@ def cut() -> End:
     return End(None, cut=True)
 
 
-async def play(response: Response) -> AsyncIterator[ModelEvent]:
-    """A scripted response as deltas."""
+def deltas(response: Response) -> list[ModelEvent | Delay | Fail]:
+    """A scripted response as what the model sends, one after another, with its pauses and failures in place."""
+    if type(response) is CallTool and len(response.chunks) == 1:  # what most scripts are made of
+        return [ToolCallDelta(0, response.id, response.name, response.chunks[0]), _CALLS]
+    sent: list[ModelEvent | Delay | Fail] = []
     index = 0
     ending: End | None = None
     for part in (response,) if isinstance(response, ResponsePart) else response:
-        kind = type(part)
-        if kind is CallTool:
-            first, *more = part.chunks or ("",)  # type: ignore[union-attr]
-            yield ToolCallDelta(index, part.id, part.name, first)  # type: ignore[union-attr]
-            for piece in more:
-                yield ToolCallDelta(index, arguments=piece)
+        if isinstance(part, CallTool):
+            first, *more = part.chunks or ("",)
+            sent.append(ToolCallDelta(index, part.id, part.name, first))
+            sent += [ToolCallDelta(index, arguments=piece) for piece in more]
             index += 1
-        elif kind is Say:
-            for chunk in part.chunks:  # type: ignore[union-attr]
-                yield ThinkingDelta(chunk) if part.thinking else TextDelta(chunk)  # type: ignore[union-attr]
-        elif kind is Delay:
-            await asyncio.sleep(part.seconds)  # type: ignore[union-attr]
-        elif kind is Fail:
-            raise part.error  # type: ignore[union-attr]
-        elif kind is End:
-            ending = part  # type: ignore[assignment]
+        elif isinstance(part, Say):
+            sent += [ThinkingDelta(chunk) if part.thinking else TextDelta(chunk) for chunk in part.chunks]
+        elif isinstance(part, Delay | Fail):
+            sent.append(part)
+        elif isinstance(part, End):
+            ending = part
         else:
-            raise TypeError(
-                f"a scripted response holds a {kind.__name__}: use text(), thinking(), tool_call(), error(), delay() or finish()"
-            )
+            raise TypeError(f"a scripted response holds a {type(part).__name__}: use text(), thinking(), tool_call(), error(), delay() or finish()")
     if ending is None:
-        yield _CALLS if index else _STOP
+        sent.append(_CALLS if index else _STOP)
     elif not ending.cut:
-        yield Finish(ending.stop_reason or ("tool_calls" if index else "stop"), ending.usage)
+        sent.append(Finish(ending.stop_reason or ("tool_calls" if index else "stop"), ending.usage))
+    return sent
 
 
 _STOP, _CALLS = Finish("stop"), Finish("tool_calls")
+
+
+class _Sent:
+    """The deltas of one reply. An async generator would do, but costs a registration with the event loop each time."""
+
+    __slots__ = ("_deltas",)
+
+    def __init__(self, sent: list[ModelEvent | Delay | Fail]) -> None:
+        self._deltas = iter(sent)
+
+    def __aiter__(self) -> _Sent:
+        return self
+
+    async def __anext__(self) -> ModelEvent:
+        for delta in self._deltas:
+            kind = type(delta)
+            if kind is Delay:
+                await asyncio.sleep(delta.seconds)  # type: ignore[union-attr]
+            elif kind is Fail:
+                raise delta.error  # type: ignore[union-attr]
+            else:
+                return delta  # type: ignore[return-value]
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        self._deltas = iter(())
 
 
 class FunctionModel(Model):
@@ -145,18 +168,15 @@ class FunctionModel(Model):
         self.requests: list[Request] = []
         self.keys: list[str | None] = []
 
-    async def stream(self, request: Request, call: CallInfo = NO_CALL_INFO) -> AsyncIterator[ModelEvent]:
+    def stream(self, request: Request, call: CallInfo = NO_CALL_INFO) -> AsyncIterator[ModelEvent]:
         self.requests.append(request)
         self.keys.append(call.key)
         response = self.fn(request)
-        if hasattr(response, "__await__"):
-            response = await response
-        if type(response) is CallTool and len(response.chunks) == 1:
-            yield ToolCallDelta(0, response.id, response.name, response.chunks[0])
-            yield _CALLS
-            return
-        async for event in play(response):
-            yield event
+        return self._later(response) if hasattr(response, "__await__") else _Sent(deltas(response))
+
+    async def _later(self, response: Awaitable[Response]) -> AsyncIterator[ModelEvent]:
+        async for delta in _Sent(deltas(await response)):
+            yield delta
 
 
 class ScriptedModel(FunctionModel):

@@ -17,7 +17,7 @@ from beforehand.seams import CallDraft, CallOutcome, IncomingMessage
 from beforehand.stream.patterns import Match
 
 from . import schema
-from .match import at_pointer, map_strings, pointer_steps, strings_in
+from .match import Finder, at_pointer, map_strings, pointer_steps, strings_in
 from .rule import OBSERVING, Memory, Rule, acts_of, filler, run_acts, settle
 from .templates import Template
 
@@ -75,7 +75,7 @@ class Gate:
     def __call__(self, call: CallDraft) -> list[Decision] | None:
         rule = self.rule
         found = True if self._quick else _before(rule, call.args)
-        if found is False or rule.counter.spent:
+        if found is False or rule.counter.spent():
             return None
         rule.count()
         variables = rule.variables({"event": "before", "name": call.name, "args": call.args}, found)
@@ -95,7 +95,7 @@ class Shaper:
     def __call__(self, call: CallDraft) -> list[Decision] | None:
         rule = self.rule
         found = _before(rule, call.args)
-        if found is False or rule.counter.spent:
+        if found is False or rule.counter.spent():
             return None
         rule.count()
         shared = {"event": "before", "name": call.name, "args": call.args}
@@ -169,8 +169,8 @@ class After:
             self.fired.put((outcome.run.run_id, outcome.call_id), True)
         if rule.tests and not arguments_match(rule, outcome.args):
             return None
-        found = None if rule.finder is None else _in_result(rule, outcome)
-        if found is False or rule.counter.spent:
+        found = None if rule.finder is None else _in_result(rule.finder, outcome)
+        if found is False or rule.counter.spent():
             return None
         shared = {"event": rule.event, "name": outcome.name, "args": outcome.args, **_result_of(outcome, self._on_error)}
         variables = rule.variables(shared, found)
@@ -207,9 +207,7 @@ def _joined(content: Any, change: Any) -> Any:
     return content if new == old else (Text(new), *[part for part in content if not isinstance(part, Text)])
 
 
-def _in_result(rule: Rule, outcome: CallOutcome) -> Match | bool:
-    finder = rule.finder
-    assert finder is not None
+def _in_result(finder: Finder, outcome: CallOutcome) -> Match | bool:
     match = finder.first(outcome.text)
     if match is None and outcome.structured_content is not None:
         match = next((m for text in strings_in(outcome.structured_content) if (m := finder.first(text))), None)
@@ -253,7 +251,7 @@ class Refused:
         if rule.tests and not arguments_match(rule, args):
             return None
         match = None if rule.finder is None else rule.finder.first(text)
-        if (rule.finder is not None and match is None) or rule.counter.spent:
+        if (rule.finder is not None and match is None) or rule.counter.spent():
             return None
         rule.count()
         variables = rule.variables({"event": "error", "name": name, "args": args, "error": error_text(text)}, match)

@@ -43,12 +43,12 @@ class MessageRule:
     def decide(self, context: IncomingMessage) -> list[Decision]:
         """What this rule alone decides."""
         rule = self.rule
-        if context.origin == "hook" or rule.counter.spent:
+        if context.origin == "hook" or rule.counter.spent():
             return []
         decisions: list[Decision] = []
         message = context.message
         for variables, content in self._applies(context):
-            if rule.counter.spent:
+            if rule.counter.spent():
                 break
             match = None
             if rule.finder is not None:
@@ -124,7 +124,7 @@ def rewritten(message: Message, role: str, change: Callable[[str], str]) -> Mess
     if isinstance(content, str):
         new = change(content)
         return message if new == content else msgspec.structs.replace(message, content=new)
-    kind: type = Thinking if role == "reasoning" else Text
+    kind: type[Thinking | Text] = Thinking if role == "reasoning" else Text
     old = "".join([part.text for part in content if isinstance(part, kind)])
     text = change(old)
     if text == old:

@@ -16,7 +16,7 @@ from . import schema
 from .calls import argument_steps
 from .gitleaks import read_gitleaks
 from .match import Accept, ArgumentTest, Finder
-from .places import SUFFIXES, Document, Malformed, Path, Place, reader_for
+from .places import SUFFIXES, Document, Malformed, Path, Place, read_text
 from .problems import Problem, RuleFileError, field_name
 from .rule import Rule
 from .validate import action_targets, allowed, mistakes
@@ -86,9 +86,7 @@ def _parse(file: FilePath) -> Document:
         before = data[: error.start]
         column = error.start - (before.rfind(b"\n") + 1) + 1
         raise Malformed(Place(before.count(b"\n") + 1, column), "the file is not UTF-8 here") from None
-    reader = reader_for(file.suffix)
-    assert reader is not None
-    return reader(text)
+    return read_text(text, file.suffix)
 
 
 class _Reading:

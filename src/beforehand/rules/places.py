@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import bisect
 import re
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import msgspec
@@ -61,6 +60,8 @@ class Lines:
 # --- JSON ----------------------------------------------------------------------------------------
 
 _TOKEN = re.compile(r'[ \t\n\r]*(?:("(?:[^"\\]|\\.)*")|([\[\]{},:])|([^\s\[\]{},:"]+))')
+_SIGN = re.compile(r'[\[\]{},:"\n]')
+_WORD = re.compile(r"\s*")
 _BYTE = re.compile(r" \(byte (\d+)\)$")
 
 
@@ -80,8 +81,8 @@ def read_json(text: str) -> Document:
 def _malformed_json(said: str, data: bytes, text: str) -> Malformed:
     found = _BYTE.search(said)
     offset = len(data[: int(found[1])].decode("utf-8", "ignore")) if found else len(text)
-    while found and offset and text[offset - 1].isalnum():  # a misspelt word is pointed at where it begins
-        offset -= 1
+    if "invalid character" in said:  # a misspelt word or number is pointed at where it begins
+        offset = _WORD.match(text, _SIGN.sub("\0", text[:offset]).rfind("\0") + 1).end()  # type: ignore[union-attr]
     why = said[: found.start()] if found else said
     why = why.removeprefix("JSON is malformed: ").partition(" - at `$")[0]
     if why == "Input data was truncated":
@@ -112,8 +113,7 @@ def locate_json(text: str) -> tuple[dict[Path, Place], list[tuple[Path, Place]]]
         inner = stack[-1] if stack else None
         if sign in ("}", "]"):
             stack.pop()
-        elif sign == ",":
-            assert inner is not None
+        elif sign == "," and inner is not None:
             inner.key = None if inner.names is not None else inner.key + 1  # type: ignore[operator]
         elif sign == ":":
             pass
@@ -136,19 +136,17 @@ def locate_json(text: str) -> tuple[dict[Path, Place], list[tuple[Path, Place]]]
 # --- what YAML and TOML have and JSON has not ----------------------------------------------------
 
 
-def reader_for(suffix: str) -> Callable[[str], Document] | None:
-    """What reads files of this kind."""
+def read_text(text: str, suffix: str) -> Document:
+    """Read a text by the kind of its file. Raises `Malformed`."""
     if suffix == ".json":
-        return read_json
-    if suffix in (".yaml", ".yml"):
-        from .yaml_places import read_yaml
-
-        return read_yaml
+        return read_json(text)
     if suffix == ".toml":
         from .toml_places import read_toml
 
-        return read_toml
-    return None
+        return read_toml(text)
+    from .yaml_places import read_yaml
+
+    return read_yaml(text)
 
 
 SUFFIXES = (".json", ".yaml", ".yml", ".toml")

@@ -103,7 +103,7 @@ class RequestRule:
             match = next((m for text in texts_of(system, messages) if (m := rule.finder.first(text))), None)
             if match is None:
                 return None
-        if rule.counter.spent:
+        if rule.counter.spent():
             return None
         rule.count()
         variables = rule.variables({"model": context.model.name, "kind": "turn"}, match)
@@ -152,7 +152,7 @@ def turn_hooks(rule: Rule) -> list[Hook]:
 
     def judge(turn: TurnStart | FinishedTurn, content: str) -> list[Decision] | None:
         match = None if rule.finder is None else rule.finder.first(content)
-        if (rule.finder is not None and match is None) or rule.counter.spent:
+        if (rule.finder is not None and match is None) or rule.counter.spent():
             return None
         rule.count()
         shared = {"event": rule.event, "number": turn.number, "content": content}
@@ -172,7 +172,7 @@ def run_hooks(rule: Rule) -> list[Hook]:
     def start(start: RunStart) -> list[Decision] | None:
         content = "\n".join([message.text for message in start.messages if not isinstance(message, CustomMessage)])
         match = None if rule.finder is None else rule.finder.first(content)
-        if (rule.finder is not None and match is None) or rule.counter.spent:
+        if (rule.finder is not None and match is None) or rule.counter.spent():
             return None
         rule.count()
         variables = rule.variables({"content": content}, match)

@@ -34,7 +34,6 @@ class Counter:
         self.limit = limit
         self.fired = 0
 
-    @property
     def spent(self) -> bool:
         return self.limit is not None and self.fired >= self.limit
 

@@ -38,7 +38,7 @@ class RuleSet:
         return [
             {
                 "label": rule.label, "target": rule.target, "file": rule.file, "line": rule.line,
-                "state": "spent" if rule.counter.spent else "active", "firings": rule.counter.fired,
+                "state": "spent" if rule.counter.spent() else "active", "firings": rule.counter.fired,
             }
             for rule in self.rules
         ]  # fmt: skip

@@ -197,7 +197,7 @@ class ToolRule(RuleDefinition, tag="tool"):
 
     tools: tuple[Name, ...] = ()
     event: ToolEvent = "after"
-    args: dict[str, ArgumentFilter] = {}
+    args: dict[str, ArgumentFilter] = msgspec.field(default_factory=dict)
     actions: tuple[ToolAction, ...] = ()
 
 

@@ -23,7 +23,7 @@ from msgspec import UNSET
 from beforehand.decisions import Decision, Effect, Hold, Interrupt, Replace
 from beforehand.hooks.hook import Hook
 from beforehand.seams import Chunk
-from beforehand.stream.patterns import Match, Scanner, rewrite
+from beforehand.stream.patterns import Match, Scanner
 
 from . import schema
 from .match import MAX_HOLD, UNLIMITED, Finder
@@ -93,50 +93,53 @@ class StreamRule:
             return "each chunk"
         return "refuse" if self.refuses else "replace" if self.replacement else "observe"
 
-    def fire(self, now: Now, match: Match | None) -> dict[str, Any]:
+    def fire(self, channel: Channel, match: Match | None) -> dict[str, Any]:
         """Count, and do the actions. Returns the variables."""
         self.rule.count()
-        variables = self.rule.variables(now.variables(match is not None), match)
-        now.decisions += run_acts(self._acts, variables)
+        variables = self.rule.variables(channel.variables(match is not None), match)
+        channel.decisions += run_acts(self._acts, variables)
         return variables
+
+    def replaced(self, variables: dict[str, Any]) -> str:
+        """What stands in the place of a match."""
+        return "" if self.replacement is None else self.replacement.fill(variables)
 
     def fires_too(self, text: str) -> bool:
         """Whether this rule, too, refuses a text that another one has refused."""
         rule = self.rule
-        return self.refuses and not rule.counter.spent and (rule.finder is None or rule.finder.first(text) is not None)
+        return self.refuses and not rule.counter.spent() and (rule.finder is None or rule.finder.first(text) is not None)
 
 
-class Now:
-    """One chunk on its way through a stage: what the templates can show of it, and what has been decided about it."""
+class Channel:
+    """One channel on its way through a stage: what each pass keeps back, and what has been decided about the chunk that is there now.
 
-    __slots__ = ("chunk", "decisions", "first", "text", "type")
+    `hold` is what one pass may keep back, `kept` what all of them do; `changed` says that the text is no longer the model's.
+    """
 
-    def __init__(self, chunk: Chunk, kind: str, first: bool) -> None:
-        self.chunk, self.type, self.first = chunk, kind, first
-        self.text = chunk.delta
+    __slots__ = ("changed", "chunk", "decisions", "first", "forced", "held", "hold", "kept", "scanners", "text", "type")
+
+    def __init__(self, passes: int, hold: int, kind: str) -> None:
+        self.hold, self.type = hold, kind
+        self.held = [""] * passes
+        self.scanners: list[Scanner | None] = [None] * passes
+        self.forced: list[tuple[int, int] | None] = [None] * passes
+        self.kept = 0
+        self.changed, self.first = False, True
+        self.text = ""
+        self.chunk: Any = None
         self.decisions: list[Decision] = []
 
     def variables(self, matched: bool) -> dict[str, Any]:
+        """What templates can show of the chunk."""
+        chunk = self.chunk
         found: dict[str, Any] = {"type": self.type, "text": self.text}
         # As in the wire's chunks, the id of a call comes with its first piece. A match may have begun in any.
-        if self.chunk.call_id is not None and (self.first or matched):
-            found["toolCallId"] = self.chunk.call_id
+        if chunk.call_id is not None and (matched or self.first):
+            found["toolCallId"] = chunk.call_id
         return found
 
 
 # --- passes --------------------------------------------------------------------------------------
-
-
-class Channel:
-    """What the passes remember of one channel: for each what it keeps back, and its scanners."""
-
-    __slots__ = ("forced", "held", "hold", "scanners")
-
-    def __init__(self, passes: int, hold: int | None) -> None:
-        self.hold = hold
-        self.held = [""] * passes
-        self.scanners: list[Scanner | None] = [None] * passes
-        self.forced: list[tuple[int, int] | None] = [None] * passes
 
 
 class Refused(Exception):
@@ -153,80 +156,94 @@ class ChunkPass:
     holds = False
 
     def __init__(self, rule: StreamRule) -> None:
-        self.rules = (rule,)
         self.rule = rule
 
-    def feed(self, number: int, channel: Channel, text: str, now: Now) -> str:
-        if not text or self.rule.rule.counter.spent:
+    def feed(self, number: int, channel: Channel, text: str, final: bool) -> str:
+        if not text or self.rule.rule.counter.spent():
             return text
-        now.text = text
-        variables = self.rule.fire(now, None)
+        channel.text = text
+        variables = self.rule.fire(channel, None)
         if self.rule.refuses:
             raise Refused(self.rule, text)
-        return text if self.rule.replacement is None else self.rule.replacement.fill(variables)
+        if self.rule.replacement is None:
+            return text
+        channel.changed = True
+        return self.rule.replaced(variables)
 
 
 class PatternPass:
     """Rules with `regex` that share a set of patterns."""
 
     def __init__(self, rules: Sequence[StreamRule], kind: str) -> None:
-        self.rules = tuple(rules)
         self.kind = kind
         self.holds = kind != "observe"
-        self._owners = [rule for rule in rules for _ in _finder(rule).rules]
-        one = rules[0].rule
-        patterns = [pattern for rule in rules for pattern in _finder(rule).rules]
-        self.finder = _finder(rules[0]) if len(rules) == 1 else Finder(patterns)
-        self.finder.patterns(MAX_HOLD)  # now, so that the first chunk need not wait
-        self._alone = one if len(rules) == 1 else None
+        finders = [(rule, rule.rule.finder) for rule in rules if rule.rule.finder is not None]
+        self._owners = [rule for rule, finder in finders for _ in finder.rules]
+        self._accepts = [finder.accept for _, finder in finders for _ in finder.rules]
+        self._finder = finders[0][1] if len(finders) == 1 else Finder([pattern for _, finder in finders for pattern in finder.rules])
+        self._finder.patterns(MAX_HOLD)  # now, so that the first chunk need not wait
+        self._alone = rules[0].rule.counter if len(rules) == 1 else None
 
-    def feed(self, number: int, channel: Channel, text: str, now: Now) -> str:
-        if self._alone is not None and self._alone.counter.spent:
+    def feed(self, number: int, channel: Channel, text: str, final: bool) -> str:
+        if self._alone is not None and self._alone.spent():
             return self._open(number, channel, text)
         scanner = channel.scanners[number]
         if scanner is None:
-            scanner = channel.scanners[number] = self.finder.patterns(channel.hold).scanner()
+            scanner = channel.scanners[number] = self._finder.patterns(channel.hold).scanner()
+        before, position = scanner.pending, scanner.position
+        matches, hold = scanner.feed(text, final)
         if self.kind == "observe":
-            for match in scanner.feed(text, now.chunk.final)[0]:
-                if self._counts(number, channel, match):
-                    self._owners[match.index].fire(now, match)
-            return text
-        shown, matches = rewrite(scanner, text, now.chunk.final, replace=lambda match: self._rewritten(number, channel, match, now))
-        channel.held[number] = scanner.pending
-        if matches and self.kind == "refuse":
             for match in matches:
                 if self._counts(number, channel, match):
-                    owner = self._owners[match.index]
-                    owner.fire(now, match)
-                    raise Refused(owner, match.text)
-        return shown
+                    self._owners[match.index].fire(channel, match)
+            return text
+        if before:
+            text = before + text
+        if matches:
+            parts = self._decide(number, channel, text, position - len(before), matches)
+            if parts is not None:
+                channel.held[number] = scanner.pending
+                channel.changed = True
+                return parts[: len(parts) - hold]
+        if hold:
+            channel.held[number] = text[-hold:]
+            return text[:-hold]
+        if before:
+            channel.held[number] = ""
+        return text
 
     def _open(self, number: int, channel: Channel, text: str) -> str:
         """The rule is spent: whatever it keeps back may go."""
         text, channel.held[number], channel.scanners[number] = channel.held[number] + text, "", None
         return text
 
-    def _rewritten(self, number: int, channel: Channel, match: Match, now: Now) -> str:
-        low, high = match.span
-        old = match.text[low - match.start : high - match.start]
-        owner = self._owners[match.index]
-        if self.kind == "refuse" or not self._accepted(match):
-            return old
-        if self._goes_on(number, channel, match):
-            return ""  # its replacement is out already
-        if owner.rule.counter.spent:
-            return old
-        assert owner.replacement is not None
-        return owner.replacement.fill(owner.fire(now, match))
+    def _decide(self, number: int, channel: Channel, text: str, start: int, matches: list[Match]) -> str | None:
+        """The text, which begins at offset `start`, with its matches rewritten: `None` if none of them changes it."""
+        parts: list[str] = []
+        at = start
+        for match in matches:
+            low, high = match.span
+            owner = self._owners[match.index]
+            if self.kind == "refuse":
+                if self._counts(number, channel, match):
+                    owner.fire(channel, match)
+                    raise Refused(owner, match.text)
+            elif self._goes_on(number, channel, match):
+                parts.append(text[at - start : low - start])  # its replacement is out already
+                at = high
+            elif self._accepted(match) and not owner.rule.counter.spent():
+                parts += [text[at - start : low - start], owner.replaced(owner.fire(channel, match))]
+                at = high
+        return "".join(parts) + text[at - start :] if parts else None
 
     def _counts(self, number: int, channel: Channel, match: Match) -> bool:
         if self._goes_on(number, channel, match) or not self._accepted(match):
             return False
-        return not self._owners[match.index].rule.counter.spent
+        return not self._owners[match.index].rule.counter.spent()
 
     def _accepted(self, match: Match) -> bool:
         """A match that was too long to wait for counts: that is the safe side."""
-        accept = _finder(self._owners[match.index]).accept
+        accept = self._accepts[match.index]
         return match.forced or accept is None or accept(match)
 
     def _goes_on(self, number: int, channel: Channel, match: Match) -> bool:
@@ -236,11 +253,6 @@ class PatternPass:
         if match.forced:
             channel.forced[number] = key
         return more
-
-
-def _finder(rule: StreamRule) -> Finder:
-    assert rule.rule.finder is not None
-    return rule.rule.finder
 
 
 def passes_of(rules: Sequence[StreamRule]) -> list[ChunkPass | PatternPass]:
@@ -271,93 +283,95 @@ def passes_of(rules: Sequence[StreamRule]) -> list[ChunkPass | PatternPass]:
 # --- the stage -----------------------------------------------------------------------------------
 
 
+Pass = ChunkPass | PatternPass
+Key = tuple[str, str, str, str | None]
+
+
 class Stage:
     """Several stream rules as one hook at `on_chunk`."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         ready = [StreamRule(rule) for rule in rules]
         self.rules = tuple(ready)
-        self._passes: dict[str, list[ChunkPass | PatternPass]] = {}
-        shared: dict[tuple[int, ...], list[ChunkPass | PatternPass]] = {}
+        self._passes: dict[str, list[Pass]] = {}
+        shared: dict[tuple[int, ...], list[Pass]] = {}
         for kind, name in KINDS.items():
             here = [rule for rule in ready if name in rule.chunks]
             key = tuple([id(rule) for rule in here])
             if key not in shared:
                 shared[key] = passes_of(here)
             self._passes[kind] = shared[key]
-        self._channels: OrderedDict[tuple[str, str, str, str | None], Channel] = OrderedDict()
+        self._channels: OrderedDict[Key, Channel] = OrderedDict()
 
     def __call__(self, chunk: Chunk) -> Any:
         passes = self._passes[chunk.kind]
         if not passes:
             return None
         key = (chunk.run.run_id, chunk.message_id, chunk.kind, chunk.call_id)
-        first = not chunk.released and len(chunk.pending) == len(chunk.delta)
-        channel = self._channel(key, first, passes, chunk)
-        now = Now(chunk, KINDS[chunk.kind], first)
-        before = sum(map(len, channel.held))
-        if before + len(chunk.delta) != len(chunk.pending):
-            raise Broken(f"was given {len(chunk.pending)} characters of pending text where {before} were kept back and {len(chunk.delta)} came")
+        channel = self._channels.get(key)
+        if channel is None:
+            channel = self._begin(key, passes, chunk)
+        elif channel.kept + len(chunk.delta) != len(chunk.pending):
+            raise Broken(f"kept back {channel.kept} characters and got {len(chunk.delta)} more, but {len(chunk.pending)} are pending")
+        text, final = chunk.delta, chunk.final
+        channel.chunk, channel.text = chunk, text
         try:
-            shown = self._through(passes, channel, now)
+            for number, each in enumerate(passes):
+                if text or final:
+                    text = each.feed(number, channel, text, final)
         except Refused as refused:
             self._channels.pop(key, None)
-            return self._interrupted(refused, now)
-        if chunk.final:
+            return self._interrupted(refused, channel)
+        if final:
             self._channels.pop(key, None)
-        return _answer(chunk, shown, "".join(reversed(channel.held)), now.decisions)
-
-    def _channel(self, key: tuple[str, str, str, str | None], first: bool, passes: Sequence[ChunkPass | PatternPass], chunk: Chunk) -> Channel:
-        channel = None if first else self._channels.get(key)
-        if channel is None:
-            if not first:
-                raise Broken("has lost its place in this stream: too many others are under way")
-            hold = _share(chunk, sum([each.holds for each in passes]))
-            channel = self._channels[key] = Channel(len(passes), hold)
-            if len(self._channels) > MOST_STREAMS:
-                self._channels.popitem(last=False)
+        if len(passes) == 1:
+            held = channel.held[0]
         else:
-            self._channels.move_to_end(key)
+            held = "".join(reversed(channel.held))
+        channel.kept, channel.first = len(held), False
+        if channel.changed or channel.decisions:
+            return _answer(channel, text, held)
+        return Hold(len(held)) if held else None
+
+    def _begin(self, key: Key, passes: Sequence[Pass], chunk: Chunk) -> Channel:
+        if chunk.released or len(chunk.pending) != len(chunk.delta):
+            raise Broken("has lost its place in this stream: too many others are under way")
+        hold = _share(chunk, sum([each.holds for each in passes]))
+        channel = self._channels[key] = Channel(len(passes), hold, KINDS[chunk.kind])
+        self._channels.move_to_end(key)
+        if len(self._channels) > MOST_STREAMS:
+            self._channels.popitem(last=False)
         return channel
 
-    def _through(self, passes: list[ChunkPass | PatternPass], channel: Channel, now: Now) -> str:
-        text = now.chunk.delta
-        final = now.chunk.final
-        for number, each in enumerate(passes):
-            if text or final:
-                text = each.feed(number, channel, text, now)
-        return text
-
-    def _interrupted(self, refused: Refused, now: Now) -> list[Decision]:
+    def _interrupted(self, refused: Refused, channel: Channel) -> list[Decision]:
         """The interrupt, with what the other rules that refuse this text have to say. Wishes to resend combine by OR."""
-        kind = now.type
         for rule in self.rules:
-            if rule is not refused.by and kind in rule.chunks and rule.fires_too(refused.text):
-                rule.fire(now, None if rule.rule.finder is None else rule.rule.finder.first(refused.text))
-        verdicts = [d for d in now.decisions if isinstance(d, Interrupt)]
+            if rule is not refused.by and channel.type in rule.chunks and rule.fires_too(refused.text):
+                rule.fire(channel, None if rule.rule.finder is None else rule.rule.finder.first(refused.text))
+        verdicts = [d for d in channel.decisions if isinstance(d, Interrupt)]
         own = verdicts[0]
-        if any(v.resend for v in verdicts):
+        if any(verdict.resend for verdict in verdicts):
             own = msgspec.structs.replace(own, resend=True)
-        return [own, *[d for d in now.decisions if isinstance(d, Effect)]]
+        return [own, *[d for d in channel.decisions if isinstance(d, Effect)]]
 
 
-def _share(chunk: Chunk, holding: int) -> int | None:
+def _share(chunk: Chunk, holding: int) -> int:
     """The characters one pass may keep back: all passes of a stage together may not exceed the run's `max_hold`."""
     limits = getattr(chunk.run, "limits", None)
     most = MAX_HOLD if limits is None else limits.max_hold
     return (UNLIMITED if most is None else most) // max(1, holding)
 
 
-def _answer(chunk: Chunk, shown: str, held: str, effects: list[Decision]) -> Any:
-    """What the stage says: as little as possible, because every decision is recorded."""
+def _answer(channel: Channel, shown: str, held: str) -> Any:
+    """What the stage says about a chunk at which something has happened: no more than it must, as every decision is recorded."""
     verdict: Decision | None = None
-    if shown + held != chunk.pending:
+    if channel.changed and shown + held != channel.chunk.pending:
         verdict = Replace(text=shown + held, hold=len(held))
     elif held:
         verdict = Hold(len(held))
-    if effects:
-        return [verdict, *effects] if verdict is not None else effects
-    return verdict
+    effects = channel.decisions
+    channel.changed, channel.decisions = False, []
+    return [verdict, *effects] if verdict is not None else effects or None
 
 
 def has_finish(rule: Rule) -> bool:

@@ -16,8 +16,11 @@ Search = Callable[[bytes, int, int], tuple[int, int]]
 """`search(data, low, high)`: the leftmost match that starts at `low` or later in `data[:high]`, or (-1, -1).
 What is before `low` and after `high` is seen by the conditions on the place, not matched."""
 
-MEMORY = 256 << 20
-"""Limit, not size: patterns we derive are up to five times as long as those we were given, and must not fail on that."""
+MEMORY = 8 << 20
+"""What RE2 allows a pattern by default: its program, and the states it remembers of it."""
+
+MORE_MEMORY = 16 * MEMORY
+"""For a pattern made of many. One made of one of ours is at most five times as long, and falls back on this."""
 
 
 class Refused(Exception):
@@ -64,9 +67,13 @@ def _compile(pattern: str, memory: int) -> Any:
         raise Refused(said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)) from None
 
 
-def search(pattern: str) -> Search:
+def search(pattern: str, memory: int = MEMORY) -> Search:
     """Finds a pattern anywhere. One without capturing groups, or it is several times slower."""
-    find, anywhere = _compile(pattern, MEMORY).Match, _re2()._re2.RE2.Anchor.UNANCHORED
+    try:
+        compiled = _compile(pattern, memory)
+    except Refused:
+        compiled = _compile(pattern, MORE_MEMORY)
+    find, anywhere = compiled.Match, _re2()._re2.RE2.Anchor.UNANCHORED
 
     def run(data: bytes, low: int, high: int) -> tuple[int, int]:
         return find(anywhere, data, low, high)[0]  # type: ignore[no-any-return]  # re2 has no types
@@ -75,10 +82,10 @@ def search(pattern: str) -> Search:
 
 
 class Captures:
-    """A pattern with its groups, in the memory RE2 allows by default: the check whether it is too large."""
+    """A pattern with its groups. Raises `Refused`."""
 
     def __init__(self, pattern: str) -> None:
-        compiled = _compile(pattern, _re2().Options().max_mem)
+        compiled = _compile(pattern, MEMORY)
         self._find, self._here = compiled.Match, _re2()._re2.RE2.Anchor.ANCHOR_START
         self.count: int = compiled.NumberOfCapturingGroups()
         self.names: dict[str, int] = {name.decode(): number for name, number in compiled.NamedCapturingGroups()}
@@ -91,7 +98,7 @@ class Captures:
 def which(patterns: list[str]) -> Callable[[bytes], list[int] | None]:
     """Which of the patterns match at the very start of a text: `None` for none, or when RE2 ran out of memory."""
     re2 = _re2()
-    found = re2.Set.MatchSet(_options(MEMORY))
+    found = re2.Set.MatchSet(_options(MORE_MEMORY))
     for pattern in patterns:
         found.Add(encode(pattern))
     try:

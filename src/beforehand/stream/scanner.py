@@ -40,11 +40,13 @@ class Scanner:
         self._data = b""  # the end of the text: what is kept back, and before it what a match may have begun in
         self._ahead = b""  # the same with END after it, made when it is needed
         self._ruler = Ruler()
-        self._floor = 0  # no match begins before this: what began longer ago than `max_hold` is given up
+        self._old = 0  # where the newest piece begins
+        self._edge = 0  # no search begins before this: 1 once text was cut off, so that \A stays false
         self._from = 0  # where the last match ended: the next one begins here or later
         self._shown = 0  # what may have been shown
         self._heard = 0  # where the search for alarms goes on
         self._open = dict.fromkeys(watches.weak, 0)  # each with a place before which it cannot match
+        self._holders: set[Watch] = set()  # those of them that had text kept back
         self._overrun: tuple[Watch, int] | None = None  # a match that was forced and may go on, and its start
         self._roomy = 1024  # above this it is worth a look whether text can be forgotten
         self._ended = False
@@ -55,9 +57,10 @@ class Scanner:
         Returns the matches that are decided by now, in order, and how many characters at the end of
         the text so far must be kept back. No later match replaces anything before those.
 
-        When more than `max_hold` would have to be kept back, the rule that asks for it is reported
-        with a forced `Match` and nothing is kept back. Should its match go on after that, what comes is
-        kept back and reported in the same way, until the match ends or is `OVERRUN * max_hold` long.
+        When more than `max_hold` would have to be kept back, a match that only waits for a possible one
+        from further left is taken. Else the rule that asks for it is reported with a forced `Match`, and
+        nothing is kept back. Should its match go on after that, what comes is kept back and reported in
+        the same way, until the match ends or is `OVERRUN * max_hold` long.
         """
         if self._ended:
             raise UsageError("this text has ended: take a new scanner for the next one")
@@ -67,7 +70,7 @@ class Scanner:
         self._data += engine.encode(text)
         self._ahead = b""
         self._ruler.narrow = self._ruler.narrow and text.isascii()
-        self._floor = max(self._floor, before - self._bytes(self._max_hold))
+        self._old = before
         self._listen(before)
         matches: list[Match] = []
         if self._overrun is not None and self._follow(self._overrun, final, matches):
@@ -110,14 +113,13 @@ class Scanner:
             if not final and self._rivals(start, winner, found):
                 continue
             matches.append(winner.match(self._data, start, end, self._ruler))
-            self._from = stop
-            self._ruler.move(self._data, stop)
+            self._move(stop)
         self._open = {w: start for w, (start, _) in found.items() if start < end or w.alarm.weak}
 
     def _first(self, watch: Watch, low: int, final: bool) -> tuple[int, int]:
         """The first match of a rule, or the first place that waits for more text to become one."""
         data, end = self._data, len(self._data)
-        low = max(low, self._from, self._floor)
+        low = max(low, self._from, self._floor(watch))
         run, high = (watch.plain, end) if final else (watch.ahead, end + 1)
         found = watch.first(run, data if final else self._with_end(), low, high, end, self._max_hold)
         self.examined += max(0, min(found[1], end) - low)
@@ -127,7 +129,7 @@ class Scanner:
         """Open the rules that may yet win against a match at `start`: their alarm is still to come."""
         end, some, suspects = len(self._data), False, self._watches.elsewhere
         if self._watches.afoot is not None:
-            first, _ = self._watches.afoot(self._data, max(self._from, self._floor), end)
+            first, _ = self._watches.afoot(self._data, max(self._from, self._floor()), end)
             self.examined += end - max(first, 0)
             if 0 <= first <= start:
                 suspects = self._watches.rest
@@ -141,26 +143,35 @@ class Scanner:
         return some
 
     def _hold(self, matches: list[Match]) -> int:
-        """How many characters have to be kept back. Appends a forced match when they are too many."""
+        """How many characters have to be kept back. Appends what the bound makes of it when they are too many."""
+        while True:
+            place, owner = self._first_kept()
+            hold = self._ruler.between(self._data, place, len(self._data))
+            if hold <= self._max_hold:
+                self._shown = place
+                return hold
+            self._cut_short(place, owner, matches)
+
+    def _first_kept(self) -> tuple[int, Watch | None]:
+        """The first place that must not be shown yet, and the open rule that says so (`None`: an alarm has begun)."""
         end = len(self._data)
         place, owner = end, None
         low = max(self._from, self._shown)
-        self._heard = max(self._floor, end - self._bytes(self._watches.overlap))
+        self._heard = max(self._edge, end - self._bytes(self._watches.overlap))
         if self._watches.begun is not None:
             start, _ = self._watches.begun(self._data, low, end)
             self.examined += end - low
             if 0 <= start < end:
                 place, self._heard = start, min(self._heard, start)
         if self._overrun is not None:
-            place, owner = self._from, self._overrun[0]
-        elif self._open:
-            place, owner = min([(place, owner), *[(self._kept(w, start, low), w) for w, start in self._open.items()]], key=_place)
-        hold = self._ruler.between(self._data, place, end)
-        if hold > self._max_hold:
-            matches.append(self._force(place, owner))
-            place, hold = end, 0
-        self._shown = place
-        return hold
+            return self._from, self._overrun[0]
+        if self._open:
+            kept = {watch: self._kept(watch, start, low) for watch, start in self._open.items()}
+            self._holders = {watch for watch, start in kept.items() if start < end}
+            first = min(kept, key=lambda w: (kept[w], w.index))
+            if kept[first] < place:
+                place, owner = kept[first], first
+        return place, owner
 
     def _kept(self, watch: Watch, start: int, low: int) -> int:
         """Where the part that an open rule may replace can begin at the earliest."""
@@ -175,22 +186,25 @@ class Scanner:
         self.examined += end - low
         return watch.rest(data, low, end + 1)[0]
 
-    def _force(self, place: int, owner: Watch | None) -> Match:
-        """Report the text from `place` on as a match of `owner`, or of the rule whose alarm has begun there."""
+    def _cut_short(self, place: int, owner: Watch | None, matches: list[Match]) -> None:
+        """Keep back less: take a match that only waits for rivals, or else report the text from `place` on as one."""
         end = len(self._data)
         if self._overrun is not None:
             owner, start = self._overrun
         elif owner is not None:
-            start = min(self._open[owner], place)
+            start, stop = self._first(owner, self._open[owner], False)
+            if stop <= end:
+                matches.append(owner.match(self._data, start, end, self._ruler))
+                self._move(stop)
+                self._settle(False, matches)
+                return
         else:
             start, early = place, [w for w in self._watches.rest if w.alarm.early]
             owner = next((w for w in early if w.rest(self._with_end(), place, end + 1)[0] == place), early[0])
         self._overrun = owner, start
-        match = owner.forced(self._data, start, place, self._ruler)
-        self._from = end
-        self._ruler.move(self._data, end)
+        matches.append(owner.forced(self._data, start, place, self._ruler))
+        self._move(end)
         self._open = dict.fromkeys(self._watches.weak, end)
-        return match
 
     def _follow(self, overrun: tuple[Watch, int], final: bool, matches: list[Match]) -> bool:
         """Whether a match that was forced is over. While it goes on there can be no other."""
@@ -205,9 +219,13 @@ class Scanner:
             kept = (max(match.span[0], self._ruler.at(self._data, self._from)), match.span[1])
             if kept[0] < kept[1]:
                 matches.append(structs.replace(match, span=kept))
-            self._from = stop
-            self._ruler.move(self._data, stop)
+            self._move(stop)
         return True
+
+    def _move(self, stop: int) -> None:
+        """A match ended here: the next one begins here or later."""
+        self._from = stop
+        self._ruler.move(self._data, stop)
 
     def _with_end(self) -> bytes:
         self._ahead = self._ahead or self._data + END
@@ -217,32 +235,29 @@ class Scanner:
         """The most bytes that so many characters can take here."""
         return len(self._data) if characters is None else characters if self._ruler.narrow else 4 * characters
 
+    def _floor(self, watch: Watch | None = None) -> int:
+        """What began longer ago is given up: `max_hold`, and as much again for a rule that has text kept back."""
+        return max(self._edge, self._old - self._bytes(self._max_hold) * (2 if watch in self._holders else 1))
+
     def _trim(self) -> None:
         """Forget the text that nothing can come back to, if that is a good deal."""
         end = len(self._data)
         self._roomy = end + 512 + end // 4
-        needed = min(self._shown, self._heard, *self._open.values()) - self._bytes(self._memory)
-        size = max(needed, self._floor - self._bytes(self._memory)) - 1
+        oldest = max(min(self._shown, self._heard, *self._open.values()), end - 2 * self._bytes(self._max_hold))
+        size = oldest - self._bytes(self._memory) - 1
         if self._overrun is not None:
             size = min(size, self._overrun[1] - 1)
         while size > 0 and self._data[size] & 0xC0 == 0x80:
             size -= 1
         if size <= 0:
             return
-        self._data, self._ahead = self._ruler.cut(self._data, size), b""
-        # Never 0 again, where \A would be true.
-        places = self._floor, self._from, self._shown, self._heard
-        self._floor, self._from, self._shown, self._heard = [max(1, x - size) for x in places]
+        self._data, self._ahead, self._edge = self._ruler.cut(self._data, size), b"", 1
+        self._from, self._shown, self._heard = [max(1, x - size) for x in (self._from, self._shown, self._heard)]
         self._open = {w: place - size for w, place in self._open.items()}
         if self._overrun is not None:
             self._overrun = self._overrun[0], self._overrun[1] - size
         end -= size
         self._roomy = end + 512 + end // 4
-
-
-def _place(kept: tuple[int, Watch | None]) -> tuple[int, int]:
-    place, watch = kept
-    return place, -1 if watch is None else watch.index
 
 
 def rewrite(

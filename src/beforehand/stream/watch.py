@@ -206,7 +206,7 @@ class Watches:
 
 
 def _any_of(nodes: list[Node], end: str = "") -> engine.Search | None:
-    return engine.search(f"(?:{show(Alt(tuple(nodes)), capture=False)}){end}") if nodes else None
+    return engine.search(f"(?:{show(Alt(tuple(nodes)), capture=False)}){end}", engine.MORE_MEMORY) if nodes else None
 
 
 def _afoot(alarms: list[Alarm]) -> list[Node]:
