@@ -20,6 +20,8 @@ from .state import Instructions, OnAsk, Plan
 from .subagent import delegate
 from .tools import Tool
 
+_LIMITS, _OPTIONS = Limits(), Options()  # frozen, so that all agents may share them
+
 
 class Agent:
     """A model with instructions, tools, hooks and limits. Nothing about it changes after it is made.
@@ -44,8 +46,8 @@ class Agent:
         instructions: str | Instructions | list[str | Instructions] = "",
         tools: Iterable[Tool | Callable[..., Any]] = (),
         hooks: Iterable[Hook | Any] = (),
-        limits: Limits = Limits(),
-        options: Options = Options(),
+        limits: Limits = _LIMITS,
+        options: Options = _OPTIONS,
         thinking_level: ThinkingLevel | None = None,
         tool_mode: str = "parallel",
         listeners: Iterable[Listener] = (),
@@ -59,11 +61,17 @@ class Agent:
         }  # fmt: skip
         tools, hooks, listeners = tuple(tools), tuple(hooks), tuple(listeners)
         plan = make_plan(
-            model=model, base_url=base_url, api_key=api_key, instructions=instructions, tools=tools, hooks=hooks, settings=settings
+            model=model,
+            base_url=base_url,
+            api_key=api_key,
+            instructions=instructions,
+            tools=tools,
+            hooks=hooks,
+            settings=settings,
         )
         keep = {
-            "model": model, "base_url": base_url, "api_key": api_key, "instructions": instructions, "tools": tools, "hooks": hooks,
-            "listeners": listeners, **settings,
+            "model": model, "base_url": base_url, "api_key": api_key, "instructions": instructions, "tools": tools,
+            "hooks": hooks, "listeners": listeners, **settings,
         }  # fmt: skip
         for slot, value in (("plan", plan), ("_listeners", Emitter(listeners)), ("_settings", keep)):
             object.__setattr__(self, slot, value)
@@ -73,7 +81,8 @@ class Agent:
 
     def __repr__(self) -> str:
         plan = self.plan
-        return f"Agent({plan.name!r}, model={plan.model!r}, tools={[t.name for t in plan.tools]}, hooks={[h.name for h in plan.hooks.hooks]})"
+        tools, hooks = [tool.name for tool in plan.tools], [hook.name for hook in plan.hooks.hooks]
+        return f"Agent({plan.name!r}, model={plan.model!r}, {tools=}, {hooks=})"
 
     def replace(self, **changes: Any) -> Agent:
         """Another agent that differs in these arguments."""
@@ -121,7 +130,13 @@ class Agent:
         return asyncio.run(once())
 
     def stream(
-        self, prompt: Prompt, *, run_id: str | None = None, deps: Any = None, limits: Limits | None = None, events: Iterable[str] = ()
+        self,
+        prompt: Prompt,
+        *,
+        run_id: str | None = None,
+        deps: Any = None,
+        limits: Limits | None = None,
+        events: Iterable[str] = (),
     ) -> AsyncIterator[Event]:
         """`run` as an async iterator of events. Leaving the loop aborts the run; its error is raised at the end."""
         return self.conversation().stream(prompt, run_id=run_id, deps=deps, limits=limits, events=events)

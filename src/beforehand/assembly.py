@@ -25,7 +25,6 @@ from .tools import Tool, tool
 
 ADAPTERS: dict[str, tuple[str, str]] = {
     "openai": ("beforehand.models.openai_chat", "OpenAIChat"),
-    "local": ("beforehand.models.local_llama", "LocalLlama"),
 }
 """Prefix of a model name: the adapter that speaks to it."""
 
@@ -37,11 +36,15 @@ def load_model(model: Any, base_url: str | None = None, api_key: str | None = No
             raise ConfigError("base_url and api_key go with a model name; this model was made with its own")
         return model
     if not isinstance(model, str):
-        raise UnknownModel(f"model={model!r} must be a name such as \"openai:gpt-4o-mini\" or a Model")
+        raise UnknownModel(f'model={model!r} must be a name such as "openai:gpt-4o-mini" or a Model')
     prefix, colon, name = model.partition(":")
     if prefix not in ADAPTERS or not colon or not name:
         near = difflib.get_close_matches(prefix, ADAPTERS, 1)
-        hint = f"did you mean \"{near[0]}:{name or 'MODEL'}\"?" if near else f"write \"openai:{model}\" for an OpenAI-compatible endpoint"
+        hint = (
+            f'did you mean "{near[0]}:{name or "MODEL"}"?'
+            if near
+            else f'write "openai:{model}" for an OpenAI-compatible endpoint'
+        )
         raise UnknownModel(f"no adapter for model {model!r}: {hint}")
     module, cls = ADAPTERS[prefix]
     options = {k: v for k, v in (("base_url", base_url), ("api_key", api_key)) if v is not None}
@@ -67,7 +70,7 @@ def make_plan(
             raise ConfigError(f"thinking_level={level!r} must be one of {', '.join(THINKING_LEVELS)}")
         options = Options(**{f: getattr(options, f) for f in options.__struct_fields__} | {"thinking_level": level})
     if settings["tool_mode"] not in ("parallel", "sequential"):
-        raise ConfigError(f"tool_mode={settings['tool_mode']!r} must be \"parallel\" or \"sequential\"")
+        raise ConfigError(f'tool_mode={settings["tool_mode"]!r} must be "parallel" or "sequential"')
     on_ask: OnAsk | None = settings["on_ask"]
     if on_ask is not None and not callable(on_ask):
         raise ConfigError(f"on_ask={on_ask!r} must be a function that takes a PendingApproval")
@@ -84,7 +87,8 @@ def make_plan(
 
     return Plan(
         model=loaded, system=system, dynamic=dynamic, tools=load_tools(tools), hooks=HookSet(load_hooks(hooks)), limits=limits,
-        options=options, tool_mode=settings["tool_mode"], prices=dict(prices), on_ask=on_ask, resolve_model=resolve, name=settings["name"],
+        options=options, tool_mode=settings["tool_mode"], prices=dict(prices), on_ask=on_ask, resolve_model=resolve,
+        name=settings["name"],
     )  # fmt: skip
 
 
@@ -97,7 +101,9 @@ def _instructions(given: Any) -> tuple[str, tuple[Callable[[Any], Any], ...]]:
         if callable(item):
             dynamic.append(item)
         elif not isinstance(item, str):
-            raise ConfigError(f"instructions hold a {type(item).__name__}: expected a string, or a function of the run that returns one")
+            raise ConfigError(
+                f"instructions hold a {type(item).__name__}: expected a string, or a function of the run that returns one"
+            )
     return "\n\n".join(fixed), tuple(dynamic)
 
 
@@ -110,7 +116,9 @@ def load_tools(tools: Iterable[Any]) -> tuple[Tool, ...]:
             raise ToolDefinitionError(f"tools=[... {item!r} ...] is not a tool: decorate a function with @tool")
         made.check()
         if made.name in loaded:
-            raise ToolDefinitionError(f"two tools are named {made.name!r}: {loaded[made.name].where} and {made.where}; give one another name=")
+            raise ToolDefinitionError(
+                f"two tools are named {made.name!r}: {loaded[made.name].where} and {made.where}; give one another name="
+            )
         loaded[made.name] = made
     return tuple(loaded.values())
 
@@ -160,10 +168,14 @@ def load_file(path: Path, what: str) -> Any:
     except ConfigError as error:
         raise type(error)(f"{_line_of(error, path)}: {error}") from None
     except SyntaxError as error:
-        raise ConfigError(f"{error.filename or path}:{error.lineno or 0}: {error.msg}: correct the file, then try again") from error
+        raise ConfigError(
+            f"{error.filename or path}:{error.lineno or 0}: {error.msg}: correct the file, then try again"
+        ) from error
     except Exception as error:
         said = " ".join(str(error).split())
-        raise ConfigError(f"{_line_of(error, path)}: {type(error).__name__}: {said}: the {what} file could not be imported") from error
+        raise ConfigError(
+            f"{_line_of(error, path)}: {type(error).__name__}: {said}: the {what} file could not be imported"
+        ) from error
     return module
 
 

@@ -271,7 +271,9 @@ async def _judge(run: RunState, call: Call, message: ToolMessage, hooks: tuple[H
         results.failure = results.failure or error
         return ToolMessage(call.id, call.name, f"The result is withheld: {error}", is_error=True)
     except Aborted:
-        return ToolMessage(call.id, call.name, "The result is withheld: the run was aborted before it could be checked.", is_error=True)
+        return ToolMessage(
+            call.id, call.name, "The result is withheld: the run was aborted before it could be checked.", is_error=True
+        )
     if isinstance(ruling.verdict, Interrupt):
         run.interrupted_by(ruling.verdict)
         reason = ruling.verdict.reason
@@ -289,4 +291,3 @@ async def abandon(run: RunState, waiting: Suspension) -> None:
             call.settle("blocked", "Nobody approved this call: it was not run.")
             await conclude(run, call)
     await _store_all(run, waiting)
-

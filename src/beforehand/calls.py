@@ -31,7 +31,8 @@ _NOTHING = ToolResult()
 class Call(msgspec.Struct, eq=False):
     """One call on its way through the pipeline. `outcome` is `None` until it is settled.
 
-    `args` are the validated arguments, `None` where nobody looks at them; `asked` is the question a person must answer, `rest` what the other hooks said;
+    `args` are the validated arguments, `None` where nobody looks at them; `asked` is the question a person must answer,
+    `rest` what the other hooks said;
     `resume_with` replaces the body of a call that waited for a person inside; `failure` must end the run.
     """
 
@@ -75,7 +76,8 @@ class Call(msgspec.Struct, eq=False):
         return (
             PendingApproval(
                 call_id=self.id, name=self.name, args=self.args, prompt=self.asked.prompt, options=self.asked.options,
-                original_args=self.original_args, args_digest=self.context.args_digest, hook=self.asked_by, parent_call_id=self.context.run.parent_call_id,
+                original_args=self.original_args, args_digest=self.context.args_digest, hook=self.asked_by,
+                parent_call_id=self.context.run.parent_call_id,
             ),
         )  # fmt: skip
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 
-
 import msgspec
 
 from .decisions import Answer, Block
@@ -55,7 +54,9 @@ async def compact(run: RunState, keep: int, threshold: int | None = None) -> Com
             return Compacted(None, reason=ruling.verdict.reason or "a hook blocked it")
     if run.signal.aborted:
         return Compacted(None, reason="aborted")
-    summary = str(ruling.verdict.value) if ruling is not None and isinstance(ruling.verdict, Answer) else await _summarise(run, old)
+    summary = (
+        str(ruling.verdict.value) if ruling is not None and isinstance(ruling.verdict, Answer) else await _summarise(run, old)
+    )
     if not summary.strip():
         raise BeforehandError("the summary came out empty: nothing was replaced")
     return Compacted([UserMessage(SUMMARY_HEADING + summary, origin="hook"), *kept], old)
@@ -73,5 +74,3 @@ def _as_text(message: Message) -> str:
         lines += [f"(calls {part.name} with {part.arguments})" for part in message.content if isinstance(part, ToolCall)]
     name = f"tool {message.tool_name}" if isinstance(message, ToolMessage) else message.role
     return f"{name}: " + "\n".join(lines)
-
-

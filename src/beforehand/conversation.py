@@ -76,7 +76,13 @@ class Conversation:
         return await self._resume(answers, check)
 
     def stream(
-        self, prompt: Prompt, *, run_id: str | None = None, deps: Any = None, limits: Limits | None = None, events: Iterable[str] = ()
+        self,
+        prompt: Prompt,
+        *,
+        run_id: str | None = None,
+        deps: Any = None,
+        limits: Limits | None = None,
+        events: Iterable[str] = (),
     ) -> AsyncIterator[Event]:
         """`run` as an async iterator of events. Leaving the loop aborts the run; its error is raised at the end.
 
@@ -184,7 +190,9 @@ class Conversation:
             return [], True
         batch = self._queues.next_steering() or self._queues.next_follow_up()
         if not batch:
-            raise NothingToContinue("the last message is the assistant's and nothing is queued: use run(prompt), steer() or follow_up()")
+            raise NothingToContinue(
+                "the last message is the assistant's and nothing is queued: use run(prompt), steer() or follow_up()"
+            )
         return batch, False
 
     def _check_answers(self, answers: Mapping[str, HumanAnswer]) -> None:
@@ -234,7 +242,13 @@ class Conversation:
         self._idle.set()
 
     async def _execute(
-        self, run: RunState, prompts: Sequence[Message], waiting: Suspension | None, answers: Mapping[str, HumanAnswer] | None, *, check: bool
+        self,
+        run: RunState,
+        prompts: Sequence[Message],
+        waiting: Suspension | None,
+        answers: Mapping[str, HumanAnswer] | None,
+        *,
+        check: bool,
     ) -> RunResult:
         self._begin(run)
         try:
@@ -255,7 +269,9 @@ class Conversation:
                 raise run.error
         return self.result
 
-    async def _stream(self, run: RunState, start: Callable[[], Coroutine[Any, Any, RunResult]], events: Iterable[str]) -> AsyncIterator[Event]:
+    async def _stream(
+        self, run: RunState, start: Callable[[], Coroutine[Any, Any, RunResult]], events: Iterable[str]
+    ) -> AsyncIterator[Event]:
         if self._running is not None:
             raise _busy()
 

@@ -57,7 +57,7 @@ class Replace(Verdict, kw_only=True, gc=False):
     structured_content: Any = UNSET
     is_error: bool | msgspec.UnsetType = UNSET
     usage: Any = UNSET
-    terminate: bool | None | msgspec.UnsetType = UNSET
+    terminate: bool | msgspec.UnsetType | None = UNSET
     add_messages: Any = UNSET
 
     def fields(self) -> dict[str, Any]:

@@ -10,7 +10,19 @@ import msgspec
 from .decisions import Interrupt
 from .errors import RunError
 from .events import ChunkKind
-from .messages import NO_USAGE, AssistantMessage, MessageStop, Origin, Part, Request, Text, Thinking, ThinkingLevel, ToolCall, Usage
+from .messages import (
+    NO_USAGE,
+    AssistantMessage,
+    MessageStop,
+    Origin,
+    Part,
+    Request,
+    Text,
+    Thinking,
+    ThinkingLevel,
+    ToolCall,
+    Usage,
+)
 from .models.base import CallInfo, Model
 from .state import RunState
 

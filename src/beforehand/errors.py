@@ -165,7 +165,7 @@ class FrozenError(TypeError, AttributeError):
 
 
 def describe(error: BaseException) -> str:
-    """"Type: text" of an exception made by user code, whose text may itself be broken."""
+    """ "Type: text" of an exception made by user code, whose text may itself be broken."""
     try:
         text = str(error)
     except Exception:

@@ -101,8 +101,11 @@ async def _ask(run: RunState, call: Call, batch: Batch) -> None:
     handler = run.plan.on_ask
     if handler is None:
         if call.parent_id is not None:
-            call.settle("blocked", f"This nested call needs a person's approval ({call.asked.prompt}), and nobody can be asked from "  # type: ignore[union-attr]
-                        "inside a tool: it was not run.")  # fmt: skip
+            assert call.asked is not None
+            reason = (
+                f"This nested call needs a person's approval ({call.asked.prompt}), and nobody can be asked from inside a tool"
+            )
+            call.settle("blocked", f"{reason}: it was not run.")
         else:
             call.outcome = "pending"
             call.result = ToolResult("Waiting for a person's approval.", is_error=True)
@@ -139,8 +142,12 @@ async def apply_answer(run: RunState, call: Call, batch: Batch, answer: Any) -> 
         call.settle("blocked", answer.reason or "A person declined this call.")
         return
     if not isinstance(answer, Edit):
-        call.settle("blocked", "Nobody approved this call: it was not run." if answer is None else
-                    f"The approval was answered with a {type(answer).__name__}, not Approve, Deny or Edit: the call was not run.")  # fmt: skip
+        given = (
+            "Nobody approved this call"
+            if answer is None
+            else f"The answer was a {type(answer).__name__}, not Approve, Deny or Edit"
+        )
+        call.settle("blocked", f"{given}: it was not run.")
         return
     assert call.tool is not None
     try:

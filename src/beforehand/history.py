@@ -89,7 +89,8 @@ class History:
     """An append-only list of messages.
 
     It counts, while appending, what would otherwise have to be searched for: messages that default conversion drops
-    (`unsendable`), calls still without a result (`open_calls`), results of calls nobody made (`orphans`), and the call ids in use.
+    (`unsendable`), calls still without a result (`open_calls`), results of calls nobody made (`orphans`), and the call ids
+    in use.
     """
 
     __slots__ = ("_encoded", "_items", "_sizes", "call_ids", "open_calls", "orphans", "unsendable")

@@ -277,7 +277,6 @@ class Options(Frozen, gc=False):
     stop: tuple[str, ...] = ()
     provider_params: FrozenDict = EMPTY_DICT
 
-
     def sealed(self) -> Options:
         """The same, with nothing in it that could still be changed."""
         return msgspec.structs.replace(self, stop=tuple(self.stop), provider_params=freeze(self.provider_params))

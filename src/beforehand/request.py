@@ -27,7 +27,14 @@ from .validity import invalid_messages
 
 PREPARE, TRANSFORM, CONVERT, PROVIDER, KEY, AUTHORIZE = (
     BY_NAME[n]
-    for n in ("prepare_request", "transform_context", "convert_to_llm", "before_provider_call", "get_api_key", "authorize_request")
+    for n in (
+        "prepare_request",
+        "transform_context",
+        "convert_to_llm",
+        "before_provider_call",
+        "get_api_key",
+        "authorize_request",
+    )
 )
 
 UNKNOWN_OUTCOME = "No result was recorded for this call: whether it ran is not known."
@@ -81,7 +88,10 @@ async def _system_text(run: RunState) -> str:
     for instruction in run.plan.dynamic:
         text = await _instruction(run, instruction)
         if text is not None and not isinstance(text, str):
-            raise ConfigError(f"the dynamic instructions {getattr(instruction, '__name__', instruction)!r} returned a {type(text).__name__}: expected a string")
+            raise ConfigError(
+                f"the dynamic instructions {getattr(instruction, '__name__', instruction)!r} returned a {type(text).__name__}: "
+                "expected a string"
+            )
         if text:
             texts.append(text)
     return "\n\n".join(texts)
@@ -103,7 +113,9 @@ async def _instruction(run: RunState, instruction: Any) -> Any:
         if isinstance(error, asyncio.CancelledError) and run.cancelled_from_outside():
             raise
         name = getattr(instruction, "__name__", type(instruction).__name__)
-        raise RunError(f"the instructions {name!r} raised {describe(error)}") from (error if isinstance(error, Exception) else None)
+        raise RunError(f"the instructions {name!r} raised {describe(error)}") from (
+            error if isinstance(error, Exception) else None
+        )
     finally:
         run.leave_guarded()
 
@@ -111,7 +123,9 @@ async def _instruction(run: RunState, instruction: Any) -> Any:
 async def _convert(run: RunState, messages: Sequence[Message], model: Model) -> Sequence[Message]:
     """Seams 4 and 5. Without a hook at 5 that replaces them, what no model can read is dropped."""
     if asked := run.hooks.transform_context:
-        messages = (await dispatch(run, TRANSFORM, asked, MessagesView(run.info, messages, model), adopt=_paired)).context.messages
+        messages = (
+            await dispatch(run, TRANSFORM, asked, MessagesView(run.info, messages, model), adopt=_paired)
+        ).context.messages
     if asked := run.hooks.convert_to_llm:
         ruling = await dispatch(run, CONVERT, asked, MessagesView(run.info, messages, model), adopt=_convertible)
         if ruling.changes:
@@ -174,7 +188,9 @@ def adopt_update(run: RunState) -> Any:
             except ConfigError as error:
                 raise Refused(f"returned Replace(model={model!r}): {error}") from None
         elif "model" in fields and not isinstance(model, Model):
-            raise Refused(f"returned Replace(model=...) with a {type(model).__name__}: expected a model or a name such as \"openai:NAME\"")
+            raise Refused(
+                f'returned Replace(model=...) with a {type(model).__name__}: expected a model or a name such as "openai:NAME"'
+            )
         if "context" in fields:
             _paired({"messages": fields["context"].messages})
         return fields
@@ -280,7 +296,9 @@ def repair(run: RunState) -> None:
     """Give every call without a result one that says so, and drop results that answer no call."""
     context = run.context
     for call in context.open_calls.values():
-        run.note("Repaired", f"call {call.id} ({call.name}) had no result; the model is told that its outcome is not known", call.id)
+        run.note(
+            "Repaired", f"call {call.id} ({call.name}) had no result; the model is told that its outcome is not known", call.id
+        )
     if not context.orphans and _only_tail_missing(context):
         for call in list(context.open_calls.values()):
             run.store(_unknown(call))
@@ -290,7 +308,11 @@ def repair(run: RunState) -> None:
     for message in context.view():
         if isinstance(message, ToolMessage):
             if missing.pop(message.tool_call_id, None) is None:
-                run.note("Repaired", f"a result for {message.tool_call_id}, which no call before it has, is not sent", message.tool_call_id)
+                run.note(
+                    "Repaired",
+                    f"a result for {message.tool_call_id}, which no call before it has, is not sent",
+                    message.tool_call_id,
+                )
                 continue
         else:
             mended += [_unknown(call) for call in missing.values()]

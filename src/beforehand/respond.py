@@ -168,7 +168,9 @@ async def _finish_channels(run: RunState, draft: Draft, guard: Guard | None, who
         if run.events.takers["message_update"]:
             arguments = "".join(call.shown)
             run.characters_released += len(arguments)
-            await run.emit(MessageUpdate(message_id=draft.id, kind="tool_call", delta=arguments, call_id=call.id, **run.event_fields()))
+            await run.emit(
+                MessageUpdate(message_id=draft.id, kind="tool_call", delta=arguments, call_id=call.id, **run.event_fields())
+            )
 
 
 async def _text_end(run: RunState, draft: Draft, guard: Guard, kind: Any) -> None:

@@ -35,14 +35,15 @@ class RunResult(Frozen, kw_only=True):
 
 def result_of(run: RunState) -> RunResult:
     messages = run.history.view()[run.first_message :]
-    last = next((m for m in reversed(messages) if isinstance(m, AssistantMessage) and m.origin != "hook" or _answered(m)), None)
+    last = next((m for m in reversed(messages) if isinstance(m, AssistantMessage) and _is_reply(m)), None)
     return RunResult(
-        text=last.text if last is not None else "", messages=messages, stop_reason=run.stop_reason or "completed", usage=run.usage,
+        text=last.text if last is not None else "", messages=messages, usage=run.usage,
+        stop_reason=run.stop_reason or "completed",
         decisions=tuple(run.decisions), error=run.error, pending=run.pending, run_id=run.run_id, turns=run.turn, cost=run.cost,
         reason=run.reason,
     )  # fmt: skip
 
 
-def _answered(message: Message) -> bool:
-    """A reply that a hook gave in the model's place at seam 8."""
-    return isinstance(message, AssistantMessage) and bool(message.id) and message.stop_reason not in ("error",)
+def _is_reply(message: AssistantMessage) -> bool:
+    """Whether the model said this, or a hook in its place at seam 8; not a queued message, nor a record of a failure."""
+    return message.origin != "hook" or (bool(message.id) and message.stop_reason != "error")

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from .contexts import (
-    CallDraft, CallOutcome, CallRecord, Cause, Chunk, Compaction, Context, FinishedTurn, IncomingMessage, KeyRequest, MessagesView,
-    NextTurn, OutgoingRequest, PendingCall, ProviderCall, RequestKind, RequestPlan, RunInfo, RunStart, Seen, TurnStart, digest_of,
-    request_value,
+    CallDraft, CallOutcome, CallRecord, Cause, Chunk, Compaction, Context, FinishedTurn, IncomingMessage, KeyRequest,
+    MessagesView, NextTurn, OutgoingRequest, PendingCall, ProviderCall, RequestKind, RequestPlan, RunInfo, RunStart, Seen,
+    TurnStart, digest_of, request_value,
 )  # fmt: skip
 from .decisions import (
     Answer, Ask, Block, Continue, Drop, Effect, End, Hold, Interrupt, Queue, Replace, Resend, Steer, Verdict,
@@ -60,7 +60,10 @@ class SeamSpec(Frozen, kw_only=True):
 
     def forms(self) -> list[str]:
         """What a hook may return here, as one writes it."""
-        shown = [f"Replace({', '.join(f'{f}=' for f in fields)})" if v is Replace else _SHAPES[v] for v, fields in self.verdicts.items()]
+        shown = [
+            f"Replace({', '.join(f'{f}=' for f in fields)})" if v is Replace else _SHAPES[v]
+            for v, fields in self.verdicts.items()
+        ]
         return shown + [_SHAPES[e] for e in self.effects]
 
 
@@ -129,7 +132,8 @@ SEAMS: tuple[SeamSpec, ...] = (
     ),
     SeamSpec(
         number=9, name="on_chunk", kind="shape+gate", context=Chunk, value=lambda c: c.pending,
-        verdicts={Replace: ("text", "hold"), Hold: (), Drop: (), Interrupt: ()}, ranks=(Interrupt, Drop, Hold), stops=(Interrupt, Drop),
+        verdicts={Replace: ("text", "hold"), Hold: (), Drop: (), Interrupt: ()},
+        ranks=(Interrupt, Drop, Hold), stops=(Interrupt, Drop),
         when="for every piece of streamed text, reasoning or tool arguments", irreversible="text is shown",
     ),
     SeamSpec(

@@ -87,11 +87,13 @@ class RunState:
     """The state of one run. The functions in `loop`, `toolcall` and their neighbours work on it."""
 
     __slots__ = (
-        "abandon", "batching", "calls", "cancelled", "cancelling", "cancels_before", "characters_released", "context", "decisions", "deps", "enabled", "error",
-        "events", "first_message", "history", "hook_queue", "hooks", "id_prefix", "info", "interrupt", "limits", "loop", "messages_made", "model",
-        "options", "outbox", "over", "own_cancels", "parent_call_id", "pending", "plan", "poll_first", "queues", "reason", "requests_sent", "resend", "resends",
-        "run_id", "scope", "scope_serial", "signal", "slow_hook", "started", "stop_reason", "store", "suspension", "system", "task", "tasks",
-        "sequential", "thinking_level", "tick", "tick_serial", "tool_specs", "tools", "tools_run", "turn", "usage", "usage_cost", "wake",
+        "abandon", "batching", "calls", "cancelled", "cancelling", "cancels_before", "characters_released", "context",
+        "decisions", "deps", "enabled", "error", "events", "first_message", "history", "hook_queue", "hooks", "id_prefix",
+        "info", "interrupt", "limits", "loop", "messages_made", "model", "options", "outbox", "over", "own_cancels",
+        "parent_call_id", "pending", "plan", "poll_first", "queues", "reason", "requests_sent", "resend", "resends",
+        "run_id", "scope", "scope_serial", "sequential", "signal", "slow_hook", "started", "stop_reason", "store",
+        "suspension", "system", "task", "tasks", "thinking_level", "tick", "tick_serial", "tool_specs", "tools",
+        "tools_run", "turn", "usage", "usage_cost", "wake",
     )  # fmt: skip
 
     def __init__(self, plan: Plan, history: History, events: Emitter, queues: Queues) -> None:
@@ -244,7 +246,12 @@ class RunState:
 
     def event_fields(self, parent_call_id: str | None = None) -> dict[str, Any]:
         """The fields that every event has."""
-        return {"run_id": self.run_id, "loop": self.loop, "turn": self.turn, "parent_call_id": parent_call_id or self.parent_call_id}
+        return {
+            "run_id": self.run_id,
+            "loop": self.loop,
+            "turn": self.turn,
+            "parent_call_id": parent_call_id or self.parent_call_id,
+        }
 
     async def emit(self, event: Event) -> None:
         """Deliver an event. While tool bodies run in tasks of their own, the run's own task delivers for them, in order."""

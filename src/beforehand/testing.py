@@ -1,8 +1,8 @@
 """For testing agents: models that say what you tell them to.
 
-    model = ScriptedModel([tool_call("add", {"a": 1, "b": 2}), text("3")])
-    result = await Agent(model=model, tools=[add]).run("1 + 2?")
-    assert model.requests[1].messages[-1].text == "3"
+model = ScriptedModel([tool_call("add", {"a": 1, "b": 2}), text("3")])
+result = await Agent(model=model, tools=[add]).run("1 + 2?")
+assert model.requests[1].messages[-1].text == "3"
 """
 
 from .models.scripted import (

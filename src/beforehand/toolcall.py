@@ -214,8 +214,8 @@ def _tool_context(run: RunState, call: Call) -> ToolContext:
             loop.call_soon_threadsafe(_updated, run, call, result)
 
     return ToolContext(
-        call_id=call.id, tool_name=call.name, run=RunInfo(run, call.parent_id or run.parent_call_id), call_tool=call_tool, update=update,
-        idempotency_key=f"{run.run_id}:{call.id}",
+        call_id=call.id, tool_name=call.name, run=RunInfo(run, call.parent_id or run.parent_call_id),
+        call_tool=call_tool, update=update, idempotency_key=f"{run.run_id}:{call.id}",
     )  # fmt: skip
 
 
@@ -231,7 +231,12 @@ async def settle(run: RunState, call: Call) -> None:
 
 def settle_unseen(run: RunState, call: Call) -> bool:
     """`settle` where nobody has a say or listens: True if that was the case, and it is done."""
-    if run.hooks.after_tool_call or call.edits or run.limits.max_result_chars is not None or run.events.takers["tool_execution_end"]:
+    if (
+        run.hooks.after_tool_call
+        or call.edits
+        or run.limits.max_result_chars is not None
+        or run.events.takers["tool_execution_end"]
+    ):
         return False
     call.concluded, call.updates_open = call.outcome != "pending", False
     return True
@@ -299,7 +304,8 @@ def _apply_after(run: RunState, call: Call, ruling: Ruling) -> None:
 
 
 def _say_edited(call: Call) -> ToolResult:
-    note = f"[A person changed the arguments of this call on purpose. It ran with {json.dumps(call.args, ensure_ascii=False)}. Do not repeat the original call.]"
+    used = json.dumps(call.args, ensure_ascii=False)
+    note = f"[A person changed the arguments of this call on purpose. It ran with {used}. Do not repeat the original call.]"
     content = call.result.content
     if isinstance(content, str):
         return msgspec.structs.replace(call.result, content=f"{content}\n{note}" if content else note)

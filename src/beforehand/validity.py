@@ -43,9 +43,8 @@ def invalid_messages(messages: Any) -> str | None:
             return f"{where} is a custom message: convert or drop it"
         if open_calls and not isinstance(message, ToolMessage):
             return f"{where} comes before the result of call {next(iter(open_calls))!r}"
-        if isinstance(message, ToolMessage):
-            if open_calls.pop(message.tool_call_id, None) is None:
-                return f"{where} is a result for {message.tool_call_id!r}, which no open call before it has"
+        if isinstance(message, ToolMessage) and open_calls.pop(message.tool_call_id, None) is None:
+            return f"{where} is a result for {message.tool_call_id!r}, which no open call before it has"
         try:
             sealed(message)  # type: ignore[arg-type]
         except ValueError as error:

@@ -13,6 +13,9 @@ from beforehand.testing import ScriptedModel, text, tool_call
 from seams.refusals import OLD
 from seams.stage import Stage
 
+LONG = 5
+"""How long a late hook waits, in seconds, before a limit that does not hold is noticed."""
+
 
 async def test_an_agent_is_not_changed_by_changing_what_it_was_made_from() -> None:
     hooks: list[Any] = []
@@ -132,7 +135,8 @@ async def test_two_conversations_of_one_agent_share_nothing_but_the_plan() -> No
 
 async def test_a_time_limit_for_all_hooks_holds_for_those_that_name_none() -> None:
     async def late(_: Any) -> None:
-        await asyncio.Event().wait()
+        async with asyncio.timeout(LONG):
+            await asyncio.Event().wait()
 
     stage = await Stage(Hook(seam="before_tool_call", fn=late, name="guard"), limits=Limits(hook_timeout=0.01)).run()
     assert (stage.bodies, stage.results[0].is_error) == ([], True)

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from beforehand import (
-    Agent, Answer, Approve, Ask, AssistantMessage, Block, Context, Edit, Hook, NothingToContinue, Replace, ToolCall, ToolContext,
-    UserMessage, tool,
+    Agent, Answer, Approve, Ask, AssistantMessage, Block, Context, Edit, Hook, NothingToContinue, Replace, ToolCall,
+    ToolContext, UserMessage, tool,
 )  # fmt: skip
 from beforehand.testing import FunctionModel, ScriptedModel, text, tool_call
 from rules.reached import END, LOOK, Reached, delegate
@@ -181,6 +181,32 @@ async def _(reached: Reached, hooks: Sequence[Hook]) -> Any:
     talk = reached.agent([tool_call("look", {"n": 2}), LOOK, END], asks_about(2), *hooks).conversation()
     waiting = await talk.run("Begin")
     return await talk.resume({p.call_id: Approve() for p in waiting.pending})
+
+
+@path("a streamed resumption")
+async def _(reached: Reached, hooks: Sequence[Hook]) -> Any:
+    talk = reached.agent([tool_call("look", {"n": 2}), LOOK, END], asks_about(2), *hooks).conversation()
+    waiting = await talk.run("Begin")
+    if waiting.pending:
+        await drained(talk.stream_resume({p.call_id: Approve() for p in waiting.pending}))
+    return talk.result
+
+
+@path("a resumed sub-agent")
+async def _(reached: Reached, hooks: Sequence[Hook]) -> Any:
+    child = reached.agent([tool_call("look", {"n": 2}), LOOK, text("The child is done.")], asks_about(2)).as_tool(
+        "child", "Looks."
+    )
+    talk = Agent(model=ScriptedModel([delegate("child"), END]), tools=[child], hooks=hooks).conversation()
+    waiting = await talk.run("Begin")
+    return await talk.resume({p.call_id: Approve() for p in waiting.pending})
+
+
+@path("sub-agents side by side")
+async def _(reached: Reached, hooks: Sequence[Hook]) -> Any:
+    one = reached.agent([LOOK, text("One is done.")]).as_tool("one", "Looks.")
+    two = reached.agent([tool_call("look", {"n": 2}), text("Two is done.")]).as_tool("two", "Looks.")
+    return await Agent(model=ScriptedModel([[delegate("one"), delegate("two")], END]), tools=[one, two], hooks=hooks).run("Begin")
 
 
 @path("a continued run")

@@ -21,6 +21,8 @@ SEAMS = list(BY_NAME)
 BY_CALL = ["prepare_tool_call", "before_tool_call", "after_tool_call"]
 SHORT = 0.01
 """A time limit in seconds, for hooks that never answer in time."""
+LONG = 5
+"""How long such a hook waits, in seconds, before a limit that does not hold is noticed."""
 
 
 def raises(error: BaseException | type[BaseException]) -> Callable[[Any], Any]:
@@ -82,7 +84,8 @@ async def test_a_hook_that_raises_lets_nothing_pass(seam: str, way: str) -> None
 @pytest.mark.parametrize("seam", SEAMS)
 async def test_an_async_hook_that_is_late_lets_nothing_pass(seam: str) -> None:
     async def guard(_: Any) -> None:
-        await asyncio.Event().wait()
+        async with asyncio.timeout(LONG):
+            await asyncio.Event().wait()
 
     _, said = await REFUSALS[seam](Hook(seam=seam, fn=guard, timeout=SHORT), True)
     assert "guard" in said
@@ -96,7 +99,7 @@ async def test_a_sync_hook_that_is_late_lets_nothing_pass_and_its_late_answer_ch
 
     def guard(_: Any) -> None:
         threads.append(threading.current_thread())
-        let_go.wait()
+        let_go.wait(LONG)
 
     stage, said = await REFUSALS[seam](Hook(seam=seam, fn=guard, timeout=SHORT), True)
     before = (list(stage.talk.messages), stage.requests, len(stage.events), stage.bodies)
@@ -186,7 +189,7 @@ async def test_a_late_hook_that_fails_open_lets_pass_and_its_late_refusal_is_dis
 
     def guard(_: Any) -> Block:
         threads.append(threading.current_thread())
-        let_go.wait()
+        let_go.wait(LONG)
         return Block("Too late.")
 
     stage = await play(Hook(seam="before_tool_call", fn=guard, timeout=SHORT, on_error="open"))
@@ -201,7 +204,7 @@ async def test_a_late_replacement_is_discarded() -> None:
     let_go = threading.Event()
 
     def guard(_: Any) -> Replace:
-        let_go.wait()
+        let_go.wait(LONG)
         return Replace(args={"n": 2})
 
     stage = await play(Hook(seam="prepare_tool_call", fn=guard, timeout=SHORT, on_error="open"))

@@ -12,21 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beforehand import (
-    Answer,
-    Ask,
-    AssistantMessage,
-    Block,
-    Continue,
-    Drop,
-    End,
-    Hold,
-    Hook,
-    Interrupt,
-    Replace,
-    Steer,
-    Text,
+    Answer, Approve, Ask, AssistantMessage, Block, Continue, Drop, End, Hold, Hook, Interrupt, Replace, Steer, Text,
     UserMessage,
-)
+)  # fmt: skip
 from beforehand.testing import text
 from seams.refusals import OLD
 from seams.stage import ONLY_TEXT, Stage, play
@@ -147,6 +135,24 @@ async def test_a_mock_is_no_way_around_a_refusal_and_a_refusal_no_way_to_lose_a_
     deny, mock = Block("Denied."), Answer("Mocked.")
     assert (await gate_outcome([deny, mock]))[1] == (await gate_outcome([mock, deny]))[1] == "Denied."
     assert (await gate_outcome([None, mock]))[1] == "Mocked."
+
+
+@pytest.mark.parametrize("resumed", [True, False], ids=["resumed", "answered at once"])
+@pytest.mark.parametrize("order", [pytest.param(o, id=" ".join(type(d).__name__ for d in o)) for o in permutations(GATE[2:5], 2)])
+async def test_a_person_who_approves_lifts_the_question_and_nothing_else(order: tuple[Any, ...], resumed: bool) -> None:
+    stage = Stage(*saying("before_tool_call", *order), **({} if resumed else {"on_ask": lambda pending: Approve()}))
+    await stage.run()
+    if stage.result.pending:
+        stage.result = await stage.talk.resume({p.call_id: Approve() for p in stage.result.pending})
+    left = min((d for d in order if not isinstance(d, Ask)), key=GATE.index)
+    assert (stage.outcomes[-1], stage.results[0].text, stage.result.stop_reason) == GATE_OUTCOME[type(left)]
+    assert stage.bodies == []
+
+
+async def test_a_person_who_approves_what_nobody_else_refuses_lets_it_run() -> None:
+    """The control of the test before."""
+    stage = await play(*saying("before_tool_call", GATE[2], None), on_ask=lambda pending: Approve())
+    assert (stage.bodies, stage.outcomes) == ([1], ["ran"])
 
 
 # --- 8 -------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from beforehand import (
-    Answer, Block, Continue, DecisionRecord, Hold, Hook, Queue, Replace, Resend, UserMessage, hook,
+    Answer, Block, Continue, DecisionRecord, Hold, Hook, Queue, Replace, Resend, ToolContext, UserMessage, hook, tool,
 )  # fmt: skip
 from beforehand.events import Irreversible
 from beforehand.seams import BY_NAME
@@ -21,6 +21,8 @@ from seams.refusals import OLD
 from seams.stage import ONLY_TEXT, Stage, at, first, play
 
 SECRET = "sk-very-secret"
+LONG = 5
+"""How long a late hook waits, in seconds, before a limit that does not hold is noticed."""
 
 
 def only(stage: Stage) -> DecisionRecord:
@@ -87,6 +89,20 @@ async def test_effects_beside_a_verdict_are_on_its_record_and_alone_they_are_one
     assert (both.verdict, both.effects) == ("Answer", ("Queue", "Resend"))
     alone = only(await play(first("before_tool_call", [Queue("A note."), Resend()])))
     assert (alone.verdict, alone.effects) == ("Queue+Resend", ("Queue", "Resend"))
+
+
+async def test_a_decision_about_a_nested_call_says_inside_which_call_it_was_made() -> None:
+    @tool
+    async def outer(ctx: ToolContext) -> str:
+        return str((await ctx.call_tool("look", {"n": 1})).text)
+
+    guard = at("before_tool_call", Block("Not today."), tools=("look",))
+    stage = await play(guard, tools=[outer], replies=[tool_call("outer"), text("All done.")])
+    outer_id = stage.results[0].tool_call_id
+    record = only(stage)
+    assert (record.parent_call_id, record.turn) == (outer_id, 1)
+    assert record.call_id not in (None, outer_id)
+    assert [e.parent_call_id for e in stage.heard("decision")] == [outer_id]
 
 
 # --- what could still be undone ------------------------------------------------------------------
@@ -192,7 +208,8 @@ async def test_a_failure_is_recorded_with_its_policy(on_error: Any, verdict: str
 
 async def test_a_late_hook_and_nonsense_are_recorded_with_what_was_wrong() -> None:
     async def late(_: Any) -> None:
-        await asyncio.Event().wait()
+        async with asyncio.timeout(LONG):
+            await asyncio.Event().wait()
 
     assert "0.01" in str(only(await play(Hook(seam="before_tool_call", fn=late, timeout=0.01))).reason)
     assert "may return" in str(only(await play(at("before_tool_call", {"block": True}))).reason)

@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from beforehand import (
-    Answer, Block, Context, Hook, HookFailed, Interrupt, Limits, Queue, Replace, Resend, Steer, UserMessage,
-)  # fmt: skip
+from beforehand import Answer, Block, Context, Hook, HookFailed, Interrupt, Limits, Queue, Replace, Resend, Steer, UserMessage
 from beforehand.decisions import Verdict
 from beforehand.seams import BY_NAME
 from beforehand.testing import ScriptedModel, text, tool_call

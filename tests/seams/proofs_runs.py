@@ -127,17 +127,18 @@ async def later_turns_think_harder() -> None:
 
 @proves("prepare_next_turn", "Replace.add_messages")
 async def the_next_turn_begins_with_the_hooks_messages_then_queued_ones() -> None:
-    def steered(turn: object) -> None:
-        stage.talk.steer("Steered")
+    def steer(turn: object) -> None:
+        stage.talk.steer("Steered.")
 
     control = await play()
     stage = Stage(
+        first("after_turn", steer),
+        first("finish_turn", Queue("Queued.")),
         at("prepare_next_turn", Replace(add_messages=[OTHER])),
-        at("after_turn", lambda turn: steered(turn) if turn.number == 1 else None),
     )
     await stage.run()
     assert control.asked(1) == WHOLE[:3]
-    assert stage.asked(1) == [*WHOLE[:3], ("user", "Other"), ("user", "Steered")]
+    assert stage.asked(1) == [*WHOLE[:3], ("user", "Other"), ("assistant", "Queued."), ("user", "Steered.")]
     assert stage.history == [*stage.asked(1), ("assistant", "All done.")]
 
 

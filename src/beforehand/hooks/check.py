@@ -17,7 +17,7 @@ from ..validity import invalid_request, sealed_request
 
 
 class Refused(Exception):
-    """What a hook returned is not one of the things its seam takes. The text completes "hook X ...". """
+    """What a hook returned is not one of the things its seam takes. The text completes "hook X ..."."""
 
 
 def split(spec: SeamSpec, returned: Any) -> tuple[Verdict | None, tuple[Effect, ...]]:
@@ -147,7 +147,10 @@ def _messages(name: str) -> Callable[[Any], Any]:
             raise Refused(f"returned Replace({name}={_short(value)}): expected a list of messages")
         for i, message in enumerate(value):
             if not isinstance(message, MESSAGE_TYPES):
-                raise Refused(f"returned Replace({name}=...) whose item {i} is {_short(message)}: expected a message such as UserMessage(...)")
+                raise Refused(
+                    f"returned Replace({name}=...) whose item {i} is {_short(message)}: "
+                    "expected a message such as UserMessage(...)"
+                )
         return tuple([_sealed(message, name) for message in value])
 
     return check

@@ -112,7 +112,14 @@ def _rank(spec: SeamSpec, verdict: Verdict) -> int:
 
 
 async def _settle(
-    run: RunState, spec: SeamSpec, hook: Hook, context: Any, returned: Any, changes: dict[str, Any], adopt: Adopt | None, took: float
+    run: RunState,
+    spec: SeamSpec,
+    hook: Hook,
+    context: Any,
+    returned: Any,
+    changes: dict[str, Any],
+    adopt: Adopt | None,
+    took: float,
 ) -> Verdict | None:
     """Check what a hook returned, make its effects happen, record it. Raises what makes it a failure."""
     verdict, effects = split(spec, returned)
@@ -253,15 +260,21 @@ _slow_hooks: set[tuple[str, str]] = set()
 def _warn_slow(hook: Hook, took: float) -> None:
     if (hook.name, hook.where) not in _slow_hooks:
         _slow_hooks.add((hook.name, hook.where))
-        logger.warning("hook %r at %s (%s) took %.0f ms; hooks run on every call, keep them quick", hook.name, hook.seam, hook.where, took * 1e3)
+        logger.warning(
+            "hook %r at %s (%s) took %.0f ms; hooks run on every call, keep them quick",
+            hook.name,
+            hook.seam,
+            hook.where,
+            took * 1e3,
+        )
 
 
 # --- records -------------------------------------------------------------------------------------
 
 
 async def record(
-    run: RunState, spec: SeamSpec, hook: Hook, context: Any, verdict: Verdict | str | None, effects: tuple[Effect, ...], took: float,
-    why: str | None = None,
+    run: RunState, spec: SeamSpec, hook: Hook, context: Any, verdict: Verdict | str | None, effects: tuple[Effect, ...],
+    took: float, why: str | None = None,
 ) -> None:  # fmt: skip
     """Write down one decision or failure, and tell whoever listens."""
     if isinstance(verdict, str):
@@ -279,5 +292,3 @@ async def record(
     run.decisions.append(entry)
     if run.events.takers["decision"]:
         await run.emit(DecisionMade(record=entry, **run.event_fields(info.parent_call_id)))
-
-

@@ -77,7 +77,7 @@ def is_async_callable(fn: Any) -> bool:
     """Whether calling `fn` gives an awaitable: functions, methods, partials and objects with an async `__call__`."""
     while isinstance(fn, functools.partial):
         fn = fn.func
-    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004 - the attribute itself is wanted
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004
 
 
 def name_of(fn: Any) -> str:
@@ -93,7 +93,7 @@ def where_of(fn: Any) -> str:
         fn = fn.func
     code = getattr(inspect.unwrap(fn) if callable(fn) else fn, "__code__", None)
     if code is None:
-        code = getattr(getattr(type(fn), "__call__", None), "__code__", None)
+        code = getattr(getattr(type(fn), "__call__", None), "__code__", None)  # noqa: B004 - not asking whether it is callable
     if code is None:
         return "built-in"
     path = code.co_filename
@@ -103,7 +103,7 @@ def where_of(fn: Any) -> str:
 
 def _globs(hook: Hook, field: str, value: Any) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, Iterable) or not all(isinstance(g, str) for g in value):
-        raise _bad(hook, f"{field}={value!r} must be a list of names or globs, such as {field}=[\"book_*\"]")
+        raise _bad(hook, f'{field}={value!r} must be a list of names or globs, such as {field}=["book_*"]')
     return tuple(value)
 
 
@@ -130,7 +130,10 @@ def _check_options(hook: Hook) -> None:
     if hook.timeout is not None and not (isinstance(hook.timeout, int | float) and hook.timeout > 0):
         raise _bad(hook, f"timeout={hook.timeout!r} must be a number of seconds above 0, or None")
     if hook.tools and not spec.by_tool:
-        raise _bad(hook, f"tools= confines hooks at prepare_tool_call, before_tool_call and after_tool_call; {hook.seam} is about no tool")
+        raise _bad(
+            hook,
+            f"tools= confines hooks at prepare_tool_call, before_tool_call and after_tool_call; {hook.seam} is about no tool",
+        )
     if hook.hold and hook.seam != "on_message":
         raise _bad(hook, "hold=True delays what on_message judges; it means nothing elsewhere")
     if hook.final and "gate" not in spec.kind:
@@ -147,7 +150,9 @@ def check_signature(hook: Hook) -> None:
         signature.bind(object())
     except TypeError:
         form = f"def {name_of(hook.fn)}({_CONTEXT_NAMES.get(hook.seam, 'context')}): ..."
-        raise _bad(hook, f"takes {signature}, but is called with one argument, the {hook.spec.context.__name__}: write {form}") from None
+        raise _bad(
+            hook, f"takes {signature}, but is called with one argument, the {hook.spec.context.__name__}: write {form}"
+        ) from None
 
 
 _CONTEXT_NAMES = {
@@ -186,8 +191,10 @@ class SeamDecorator:
             return Hook(seam=self.seam, fn=fn)
         unknown = options.keys() - HookOptions.__annotations__.keys()
         if unknown:
-            raise HookDefinitionError(f"@hook.{self.seam} has no option {sorted(unknown)[0]!r}; it takes tools, loops, order, timeout, "
-                                      "on_error, final, name (and hold at on_message)")  # fmt: skip
+            known = ", ".join(HookOptions.__annotations__)
+            raise HookDefinitionError(
+                f"@hook.{self.seam} has no option {sorted(unknown)[0]!r}; it takes {known} (hold at on_message)"
+            )
         options["name"] = options.get("name") or ""
         return lambda function: Hook(seam=self.seam, fn=function, **options)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import HookDefinitionError
 from ..seams import BY_NAME
 from .hook import Hook, check_signature
+from .visible import check_visible
 
 logger = logging.getLogger("beforehand")
 
@@ -73,10 +74,12 @@ def collect(items: Iterable[Any]) -> list[Hook]:
         else:
             kind = getattr(item, "__name__", None) or type(item).__name__
             raise HookDefinitionError(
-                f"hooks=[... {kind} ...] is not a hook: decorate it with @hook.<seam>, for example @hook.before_tool_call, or build a Hook(...)"
+                f"hooks=[... {kind} ...] is not a hook: decorate it with @hook.<seam>, for example @hook.before_tool_call, "
+                "or build a Hook(...)"
             )
     for hook in found:
         check_signature(hook)
+        check_visible(hook)
         if hook.on_error != "closed":
             logger.info("hook %r at %s (%s) fails %s", hook.name, hook.seam, hook.where, hook.on_error)
     return found

@@ -111,7 +111,10 @@ def deltas(response: Response) -> list[ModelEvent | Delay | Fail]:
         elif isinstance(part, End):
             ending = part
         else:
-            raise TypeError(f"a scripted response holds a {type(part).__name__}: use text(), thinking(), tool_call(), error(), delay() or finish()")
+            raise TypeError(
+                f"a scripted response holds a {type(part).__name__}: "
+                "use text(), thinking(), tool_call(), error(), delay() or finish()"
+            )
     if ending is None:
         sent.append(_CALLS if index else _STOP)
     elif not ending.cut:

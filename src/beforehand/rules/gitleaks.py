@@ -11,6 +11,7 @@ from typing import Any
 from beforehand.stream.patterns import Match, PatternError, Rule
 from beforehand.stream.patterns import PatternSet
 
+from .documents import read_utf8
 from .places import Document, Malformed, Place
 from .toml_places import read_toml
 
@@ -23,13 +24,7 @@ def read_gitleaks(file: FilePath) -> tuple[list[Rule], Callable[[Match], bool] |
 
     Raises `Malformed`.
     """
-    try:
-        text = file.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise Malformed(Place(1, 1), "the file is not UTF-8") from None
-    except OSError as error:
-        raise Malformed(Place(1, 1), f"the file cannot be read: {error.strerror or error}") from None
-    document = read_toml(text, lift=False)
+    document = read_toml(read_utf8(file), lift=False)
     entries = document.value.get("rules")
     if not isinstance(entries, list) or not entries:
         raise Malformed(Place(1, 1), "this is no gitleaks configuration: it has no [[rules]]")

@@ -13,14 +13,25 @@ from beforehand.stream.patterns import PatternError
 from beforehand.stream.patterns import Rule as Pattern
 
 from . import schema
+from .advice import advise
 from .calls import argument_steps
+from .documents import SUFFIXES, read_document
 from .gitleaks import read_gitleaks
 from .match import Accept, ArgumentTest, Finder
-from .places import SUFFIXES, Document, Malformed, Path, Place, read_text
+from .places import Document, Malformed, Path
 from .problems import Problem, RuleFileError, field_name
 from .rule import Rule
 from .validate import action_targets, allowed, mistakes
 from .voice import Voice, say
+
+
+class Off(msgspec.Struct):
+    """A rule that says `enabled: false`."""
+
+    file: str
+    line: int
+    label: str
+    target: str
 
 
 class Loaded(msgspec.Struct):
@@ -29,6 +40,7 @@ class Loaded(msgspec.Struct):
     rules: list[Rule] = []
     problems: list[Problem] = []
     warnings: list[Problem] = []
+    disabled: list[Off] = []
     files: list[str] = []
 
 
@@ -63,30 +75,12 @@ def _read_file(file: FilePath, loaded: Loaded, voice: Voice) -> None:
     name = str(file)
     loaded.files.append(name)
     try:
-        document = _parse(file)
+        document = read_document(file)
     except Malformed as error:
         loaded.problems.append(Problem(name, error.place.line, error.place.column, "", error.why))
         return
     reading = _Reading(file, document, loaded, voice)
     reading.read()
-
-
-def _parse(file: FilePath) -> Document:
-    if file.is_dir():
-        raise Malformed(Place(1, 1), f"this is a folder, but its name ends in {file.suffix}: rule files are files, and folders in a folder are not read")
-    try:
-        data = file.read_bytes()
-    except OSError as error:
-        raise Malformed(Place(1, 1), f"the file cannot be read: {error.strerror or error}") from None
-    if data.startswith(b"\xef\xbb\xbf"):
-        raise Malformed(Place(1, 1), "the file begins with a byte order mark: save it as UTF-8 without one")
-    try:
-        text = data.decode()
-    except UnicodeDecodeError as error:
-        before = data[: error.start]
-        column = error.start - (before.rfind(b"\n") + 1) + 1
-        raise Malformed(Place(before.count(b"\n") + 1, column), "the file is not UTF-8 here") from None
-    return read_text(text, file.suffix)
 
 
 class _Reading:
@@ -115,13 +109,16 @@ class _Reading:
             except msgspec.ValidationError as error:
                 self.wrong(path, str(error))
                 continue
-            self._rule(definition, path, position)
+            self._rule(definition, item, path, position)
+
+    def _problem(self, path: Path, why: str) -> Problem:
+        place = self.document.place(path)
+        return Problem(self.name, place.line, place.column, field_name(path), why)
 
     def wrong(self, path: Path, why: str) -> None:
-        place = self.document.place(path)
-        self.loaded.problems.append(Problem(self.name, place.line, place.column, field_name(path), why))
+        self.loaded.problems.append(self._problem(path, why))
 
-    def _rule(self, definition: Any, path: Path, position: int) -> None:
+    def _rule(self, definition: Any, written: Any, path: Path, position: int) -> None:
         """What the form alone does not say: do patterns compile, do actions fit the event, do fields go together."""
         before = len(self.loaded.problems)
         finder = self._finder(definition, path)
@@ -129,8 +126,14 @@ class _Reading:
         self._actions(definition, path)
         if isinstance(definition, schema.StreamRule) and set(definition.chunks) == {"finish"} and _has_pattern(definition):
             self.wrong((*path, "chunks"), "a finish chunk carries no text that a pattern could be found in: add 'content', or leave the pattern out")
-        if len(self.loaded.problems) == before and definition.enabled:
-            line = self.document.place(path).line
+        if len(self.loaded.problems) != before:
+            return
+        for where, why in advise(definition, written, finder):
+            self.loaded.warnings.append(self._problem((*path, *where), why))
+        line = self.document.place(path).line
+        if not definition.enabled:
+            self.loaded.disabled.append(Off(self.name, line, definition.label, str(definition.__struct_config__.tag)))
+        else:
             self.loaded.rules.append(Rule(definition, self.name, line, position, finder=finder, tests=tests, voice=self.voice))
 
     # --- filters ---
@@ -149,8 +152,7 @@ class _Reading:
         except Malformed as error:
             self.wrong(where, f"{source}:{error.place.line}:{error.place.column}: {error.why}")
             return None
-        place = self.document.place(where)
-        self.loaded.warnings += [Problem(self.name, place.line, place.column, field_name(where), note) for note in notes]
+        self.loaded.warnings += [self._problem(where, note) for note in notes]
         return self._compiled(patterns, accept, where)
 
     def _compiled(self, patterns: list[Pattern], accept: Accept | None, where: Path) -> Finder | None:
@@ -159,7 +161,7 @@ class _Reading:
         except PatternError as error:
             at = "" if error.position is None else f" at character {error.position + 1} ({error.pattern[error.position : error.position + 12]!r})"
             nearest = f": {error.nearest}" if error.nearest else ""
-            self.wrong(where, f"RE2 takes no {error.construct}{at}{nearest}" if at else f"RE2 does not take this pattern: {error.construct}{nearest}")
+            self.wrong(where, f"RE2 refuses {error.construct}{at}{nearest}" if at else f"RE2 refuses this pattern: {error.construct}{nearest}")
             return None
 
     def _patterns(self, item: Any, path: Path) -> None:

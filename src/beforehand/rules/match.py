@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -41,6 +42,24 @@ class Finder:
 
     def _is_plain(self, rule: Rule) -> bool:
         return self.accept is None and not rule.keywords and rule.group == 0
+
+    @classmethod
+    def of(cls, pattern: str) -> Finder:
+        return cls([Rule(pattern)])
+
+    @cached_property
+    def variables(self) -> frozenset[str]:
+        """The template variables that a match brings."""
+        names = {"match"} | ({"rule"} if any(rule.id for rule in self.rules) else set())
+        for rule in self.rules:
+            groups = engine.Captures(show(parse(rule.pattern)))
+            names.update([f"match_{n}" for n in range(1, groups.count + 1)], [f"match_{name}" for name in groups.names])
+        return frozenset(names)
+
+    @cached_property
+    def may_be_empty(self) -> bool:
+        """Whether it finds something in an empty text."""
+        return self._single is not None and self._single.match("", self.rules[0]) is not None
 
     def patterns(self, max_hold: int | None) -> PatternSet:
         """The patterns made ready for streams that keep back at most so many characters."""

@@ -6,6 +6,7 @@ import itertools
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -55,7 +56,13 @@ class Rule:
         self.finder, self.tests, self.voice = finder, tuple(tests), voice
         self.counter = Counter(None if definition.max_triggers is UNSET else definition.max_triggers)
         self.actions: tuple[Any, ...] = definition.actions or (schema.Log(),)  # type: ignore[attr-defined]
+        source = definition.patterns_from
+        self.sources = () if source is UNSET else (Path(file).parent / source,)
         self.base: dict[str, Any] = {"label": self.label, "target": self.target}
+
+    def fresh(self, voice: Voice) -> Rule:
+        """This rule with its counter at zero and another voice."""
+        return Rule(self.definition, self.file, self.line, self.position, finder=self.finder, tests=self.tests, voice=voice)
 
     @property
     def reason(self) -> str:

@@ -43,6 +43,10 @@ class RuleSet:
             for rule in self.rules
         ]  # fmt: skip
 
+    def fresh(self, voice: Voice) -> RuleSet:
+        """The same rules with counters at zero, which say what they have to say through another voice."""
+        return RuleSet([rule.fresh(voice) for rule in self.rules], self.paths, self.warnings)
+
     def take_counts(self, before: RuleSet) -> None:
         """Go on counting where another set stands, for the rules that are the same in both."""
         counters = {key: rule.counter for key, rule in before._by_definition().items()}

@@ -10,6 +10,7 @@ from .places import TOO_DEEP, Document, Malformed, Path, Place
 
 _DEPTH = 100
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
+_NAMES = {"timestamp": "a date", "int": "a number in another notation", "float": "a number in another notation", "binary": "bytes"}
 _TRUE = ("true", "yes", "on")
 
 
@@ -115,4 +116,5 @@ def _scalar(kind: str, text: str, place: Place) -> Any:
             number = math.nan
         if math.isfinite(number):
             return number
-    raise Malformed(place, f"{text[:40]!r} is read as a {kind}, which no rule takes: put it in quotes to make it a string")
+    what = _NAMES.get(kind, kind)
+    raise Malformed(place, f"YAML reads {text[:40]!r} as {what}, which no rule takes: put it in quotes to make it a string")

@@ -62,7 +62,9 @@ class Guard:
     `ask` puts one chunk to one hook, `fail` treats a hook as failed: it raises, or returns if the hook fails open.
     """
 
-    def __init__(self, hooks: Sequence[Any], run: RunInfo, message_id: str, *, ask: Ask, fail: Fail, max_hold: int | None) -> None:
+    def __init__(
+        self, hooks: Sequence[Any], run: RunInfo, message_id: str, *, ask: Ask, fail: Fail, max_hold: int | None
+    ) -> None:
         self._hooks = hooks
         self._run = run
         self._message_id = message_id
@@ -105,7 +107,9 @@ class Guard:
         if chunk.final:
             hold = 0  # nothing more will come that could turn it into something else
         elif self._max_hold is not None and min(hold, len(pending)) > self._max_hold:
-            await self._fail(stage.hook, chunk, f"holds back {min(hold, len(pending))} characters, more than max_hold={self._max_hold}")
+            await self._fail(
+                stage.hook, chunk, f"holds back {min(hold, len(pending))} characters, more than max_hold={self._max_hold}"
+            )
             hold = 0
         cut = max(0, len(pending) - hold)
         stage.pending = pending[cut:]

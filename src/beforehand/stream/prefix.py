@@ -35,6 +35,9 @@ RARE = 18.0
 SURE = 40.0
 """The same for an alarm that is not kept back, so that its length costs the reader nothing."""
 
+SLACK = 6.0
+"""How much less rare it may be if that keeps it from being of any length."""
+
 SHARP, MORE = 3.0, 40.0
 """A letter (at least so rare) is added beyond that, up to so many bits: a row of letters costs little memory."""
 
@@ -211,8 +214,8 @@ class Alarm(Frozen, frozen=True):
 
     `rarity` in bits. `lead`: the most characters between the start of a match and the piece. `early`:
     the piece begins where the part to keep back begins (it has to be kept back while incomplete);
-    otherwise it ends before that part. `reach`: the most characters from the start of a match to the
-    end of the piece. `before`: what a match has to pass before it, `None` where that is not one sequence.
+    otherwise it ends before that part. `length`: its most characters; `reach`: the most from the start of
+    a match to the end of the piece. `before`: what a match has to pass before it, `None` where that is not one sequence.
     """
 
     node: Node
@@ -222,8 +225,12 @@ class Alarm(Frozen, frozen=True):
     before: Node | None
 
     @property
+    def length(self) -> int | None:
+        return width(self.node)[1]
+
+    @property
     def reach(self) -> int | None:
-        return _add(self.lead, width(self.node)[1])
+        return _add(self.lead, self.length)
 
     @property
     def weak(self) -> bool:
@@ -279,10 +286,10 @@ def _flat(node: Node) -> Iterator[Node]:
 
 
 def _runs(items: tuple[Node, ...]) -> Iterator[tuple[int, int]]:
-    """The stretches of `items` that are not just anything."""
+    """The stretches of `items` that are not just anything, nor of any length."""
     start = 0
     for at, x in enumerate((*items, None)):
-        if x is None or (_rarity(x) < PLAIN and not isinstance(x, Look)):
+        if x is None or width(x)[1] is None or (_rarity(x) < PLAIN and not isinstance(x, Look)):
             if at > start:
                 yield start, at
             start = at + 1
@@ -312,10 +319,12 @@ def _head(node: Node, enough: float) -> tuple[Node, float, bool]:
             if rarity >= enough or all(complete for _, _, complete in heads):
                 return Alt(tuple([first for first, _, _ in heads])), rarity, all(complete for _, _, complete in heads)
             return node, _rarity(node), True
-        case Repeat(item, low, _, greedy):
+        case Repeat(item, low, high, greedy):
             each = _rarity(item)
             if low and each >= enough:
                 return (*_head(item, enough)[:2], False)
+            if high is None and each * low >= enough - SLACK:
+                return Repeat(item, low, low, greedy), each * low, False
             if each * low >= enough:
                 times = math.ceil(enough / each)
                 return Repeat(item, times, times, greedy), each * times, False

@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from msgspec import structs
 
@@ -84,19 +84,33 @@ class Scanner:
         return matches, hold
 
     def _listen(self, before: int) -> None:
-        """Open the rules whose alarm ends in the new text, which begins at `before`."""
-        alarms, data, end, low = self._watches.alarms, self._data, len(self._data), self._heard
+        """Open the rules whose alarm ends in the new text, which begins at `before`. Most of the time there are none."""
+        if not any(True for _ in self._hits(self._watches.alarms, before)):
+            return
+        for start in self._hits(self._watches.tight_alarms, before):
+            for watch in self._watches.ringing(self._data, start):
+                self._wake(watch, start)
+        for start in self._hits(self._watches.loose_alarms, before):
+            for watch in self._watches.loose:
+                self._wake(watch, start)
+            break  # an alarm without end may begin at every letter: the first place will do
+
+    def _hits(self, alarms: engine.Search | None, before: int) -> Iterator[int]:
+        data, end, low = self._data, len(self._data), self._heard
         while alarms is not None:
             start, stop = alarms(data, low, end)
             self.examined += (end if start < 0 else stop) - low
             if start < 0:
                 return
             if stop >= before:
-                for watch in self._watches.ringing(data, start, self._max_hold):
-                    # Further left than this alarm, a match that waits for its own has to begin within `reach` of the end.
-                    place = min(start - self._bytes(watch.alarm.lead), end - self._bytes(watch.alarm.reach))
-                    self._open[watch] = min(place, self._open.get(watch, place))
+                yield start
             low = start + 1
+
+    def _wake(self, watch: Watch, start: int) -> None:
+        """Open a rule that has its alarm at `start`, from the first place where a match that has not had its alarm can begin."""
+        lead, reach = self._bytes(watch.alarm.lead), self._bytes(watch.alarm.reach)
+        place = max(self._heard - lead, min(start - lead, len(self._data) - reach))
+        self._open[watch] = min(place, self._open.get(watch, place))
 
     def _settle(self, final: bool, matches: list[Match]) -> None:
         """Append what is decided. Afterwards every open rule stands at the first place where it could match."""
@@ -134,7 +148,7 @@ class Scanner:
             if 0 <= first <= start:
                 suspects = self._watches.rest
         for watch in suspects:
-            low = end - self._bytes(watch.alarm.reach)
+            low = max(self._heard - self._bytes(watch.alarm.lead), end - self._bytes(watch.alarm.reach))
             if watch not in self._open and (max(low, self._from), watch.index) < (start, winner.index):
                 place = self._first(watch, low, False)
                 if (place[0], watch.index) < (start, winner.index):

@@ -8,7 +8,7 @@ from functools import cached_property
 from ..frozen import EMPTY_DICT, Frozen, FrozenDict
 
 from . import engine
-from .prefix import Alarm, Parts, alarm, frontier, knotted, parts, width, without_looks
+from .prefix import Alarm, Parts, alarm, frontier, knotted, parts, without_looks
 from .regex import EMPTY, Alt, Node, PatternError, Seq, parse, show
 
 
@@ -174,35 +174,40 @@ class Watch:
 
 
 class Watches:
-    """The rules of a set, and what looks for all of them at once. Lengths are characters, `None` where there is no limit.
+    """The rules of a set, and what looks for all of them at once.
 
-    `alarms` finds any alarm, `begun` one that the end of the text cuts off and that is to be kept back
-    (`None` where there are none), `afoot` the first place where a match that waits for its alarm could
-    have begun, save one of `elsewhere`; `overlap`: how much of the text before is looked at again for alarms
-    that are cut off and not kept back; `memory`: how far back a match can begin or a keyword count, seen
-    from the place where the next alarm may begin. `weak`: rules without an alarm worth the name.
+    `tight` rules have an alarm of limited length, `loose` ones another, `weak` ones none worth the name.
+    `alarms` finds any alarm, `tight_alarms` and `loose_alarms` those of one kind. `begun` finds an alarm that is to be kept back
+    and that the end of the text cuts off; `afoot` the first place where a match that waits for its alarm
+    could have begun, except one of `elsewhere`. They are `None` where there is nothing to find.
+
+    `overlap`: how many characters of the text before are looked at again for alarms that are cut off and
+    not kept back. `memory`: how many before its alarm a match can begin or a keyword count, `None`: no limit.
     """
 
     def __init__(self, rules: tuple[Rule, ...]) -> None:
         self.all = tuple([Watch(rule, index) for index, rule in enumerate(rules)])
         self.weak = tuple([w for w in self.all if w.alarm.weak])
         self.rest = tuple([w for w in self.all if not w.alarm.weak])
-        alarms = [w.alarm for w in self.rest]
-        self.alarms = _any_of([x.node for x in alarms])
-        self.begun = _any_of([frontier(x.node, marked=False) for x in alarms if x.early], r"\z")
-        self.afoot = _any_of(_afoot(alarms), r"\z")
+        self.tight = tuple([w for w in self.rest if w.alarm.length is not None])
+        self.loose = tuple([w for w in self.rest if w.alarm.length is None])
+        self.alarms = _any_of([w.alarm.node for w in self.rest])
+        self.tight_alarms = _any_of([w.alarm.node for w in self.tight])
+        self.loose_alarms = _any_of([w.alarm.node for w in self.loose])
+        self.begun = _any_of([frontier(w.alarm.node, marked=False) for w in self.rest if w.alarm.early], r"\z")
+        self.afoot = _any_of(_afoot([w.alarm for w in self.rest]), r"\z")
         self.elsewhere = tuple([w for w in self.rest if w.alarm.before is None])
-        self.overlap = _longest([x for x in alarms if not x.early])
+        self.overlap = max([w.alarm.length or 0 for w in self.rest if not w.alarm.early], default=0)
         leads = [None if w.rule.keywords else w.alarm.lead for w in self.all]
         self.memory = None if None in leads else max((n for n in leads if n is not None), default=0)
-        self._longest = _longest(alarms)
-        self._which = engine.which([show(frontier(without_looks(x.node), marked=False), capture=False) for x in alarms])
+        self._size = 4 * max([w.alarm.length or 0 for w in self.tight], default=0)
+        pieces = [frontier(without_looks(w.alarm.node), marked=False) for w in self.tight]
+        self._which = engine.which([show(piece, capture=False) for piece in pieces])
 
-    def ringing(self, data: bytes, start: int, limit: int) -> Iterable[Watch]:
-        """The rules whose alarm is at `start`, or may be when more text has come."""
-        size = limit if self._longest is None else self._longest
-        found = self._which(data[start : start + 4 * size])
-        return self.rest if found is None else [self.rest[i] for i in found]
+    def ringing(self, data: bytes, start: int) -> Iterable[Watch]:
+        """The tight rules whose alarm is at `start`, or may be when more text has come."""
+        found = self._which(data[start : start + self._size])
+        return self.tight if found is None else [self.tight[i] for i in found]
 
 
 def _any_of(nodes: list[Node], end: str = "") -> engine.Search | None:
@@ -217,15 +222,6 @@ def _afoot(alarms: list[Alarm]) -> list[Node]:
             after.setdefault(show(one.before), []).append(one)
     together = [(x[0].before or EMPTY, Alt(tuple([one.node for one in x]))) for x in after.values()]
     return [frontier(Seq((before, any_alarm)), marked=False) for before, any_alarm in together]
-
-
-def _longest(alarms: list[Alarm]) -> int | None:
-    longest = 0
-    for most in [width(x.node)[1] for x in alarms]:
-        if most is None:
-            return None
-        longest = max(longest, most)
-    return longest
 
 
 def _captures(pattern: str, node: Node) -> engine.Captures:

@@ -1,0 +1,74 @@
+"""Hot reload: rule files are read again when they change. Validated first, swapped whole; a broken edit changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from beforehand.errors import ConfigError
+
+from .documents import SUFFIXES
+from .ruleset import RuleSet, load_rules
+from .voice import Voice, say
+
+logger = logging.getLogger("beforehand.rules")
+
+OnChange = Callable[[RuleSet], None]
+OnRefused = Callable[[ConfigError], None]
+
+
+class Watcher:
+    """Keeps `current` the rules that stand in `paths`.
+
+    Runs take `current` when they start and keep it. `on_change` gets each new set, `on_refused` the mistakes of an edit
+    that was not taken; those are logged too. Rules that an edit leaves as they are go on counting where they were.
+    """
+
+    def __init__(
+        self, paths: Sequence[str | Path], current: RuleSet | None = None, *, on_change: OnChange | None = None,
+        on_refused: OnRefused | None = None, voice: Voice = say,
+    ) -> None:  # fmt: skip
+        self.paths = tuple([Path(path) for path in paths])
+        self.current = load_rules(self.paths, voice) if current is None else current
+        self._on_change, self._on_refused, self._voice = on_change, on_refused, voice
+        self._stop: asyncio.Event | None = None
+
+    def reload(self) -> bool:
+        """Read the files now. False, and nothing changes, if they cannot be loaded."""
+        try:
+            fresh = load_rules(self.paths, self._voice)
+        except ConfigError as error:
+            logger.error("the rules stay as they were, because the edit has mistakes:\n%s", error)
+            if self._on_refused is not None:
+                self._on_refused(error)
+            return False
+        fresh.take_counts(self.current)
+        self.current = fresh
+        logger.info("%d rules loaded anew from %s", len(fresh.rules), ", ".join([str(path) for path in self.paths]))
+        if self._on_change is not None:
+            self._on_change(fresh)
+        return True
+
+    async def run(self) -> None:
+        """Watch until `stop`, or until the task is cancelled."""
+        from watchfiles import awatch
+
+        self._stop = asyncio.Event()
+        async for changes in awatch(*self._folders(), watch_filter=None, recursive=False, stop_event=self._stop):
+            if any(self._concerns(Path(path)) for _, path in changes):
+                self.reload()
+
+    def stop(self) -> None:
+        """End `run`."""
+        if self._stop is not None:
+            self._stop.set()
+
+    def _folders(self) -> set[Path]:
+        """What is watched: folders, for editors put a new file in the place of the old one."""
+        sources = {pattern.parent for rule in self.current.rules for pattern in rule.sources}
+        return {path if path.is_dir() else path.parent for path in self.paths} | sources
+
+    def _concerns(self, path: Path) -> bool:
+        return path.suffix in SUFFIXES
