@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn
 
-from .assembly import make_plan
+from .assembly import listed, make_plan
 from .conversation import Conversation, Prompt
 from .emitter import Emitter, Listener
 from .errors import FrozenError, UsageError
-from .events import Event
+from .eventstream import EventStream
 from .hooks.hook import Hook
 from .limits import Limits
 from .messages import Message, Options, Price, ThinkingLevel
@@ -59,7 +59,8 @@ class Agent:
             "limits": limits, "options": options, "thinking_level": thinking_level, "tool_mode": tool_mode, "on_ask": on_ask,
             "prices": prices, "name": name,
         }  # fmt: skip
-        tools, hooks, listeners = tuple(tools), tuple(hooks), tuple(listeners)
+        tools, hooks = tuple(listed(tools, "tools")), tuple(listed(hooks, "hooks"))
+        listeners = tuple(listed(listeners, "listeners"))
         plan = make_plan(
             model=model,
             base_url=base_url,
@@ -137,7 +138,7 @@ class Agent:
         deps: Any = None,
         limits: Limits | None = None,
         events: Iterable[str] = (),
-    ) -> AsyncIterator[Event]:
+    ) -> EventStream:
         """`run` as an async iterator of events. Leaving the loop aborts the run; its error is raised at the end."""
         return self.conversation().stream(prompt, run_id=run_id, deps=deps, limits=limits, events=events)
 

@@ -107,10 +107,17 @@ def _instructions(given: Any) -> tuple[str, tuple[Callable[[Any], Any], ...]]:
     return "\n\n".join(fixed), tuple(dynamic)
 
 
+def listed(items: Any, what: str) -> Iterable[Any]:
+    """`items`, if they are several. One alone where a list is due is a `ConfigError`."""
+    if isinstance(items, str | Path | Hook | Tool) or not isinstance(items, Iterable):
+        raise ConfigError(f"{what}= takes a list: write {what}=[...]")
+    return items
+
+
 def load_tools(tools: Iterable[Any]) -> tuple[Tool, ...]:
     """Tools as given; plain functions with type hints become tools. Two of one name are an error."""
     loaded: dict[str, Tool] = {}
-    for item in tools:
+    for item in listed(tools, "tools"):
         made = item if isinstance(item, Tool) else tool(item) if callable(item) else None
         if made is None:
             raise ToolDefinitionError(f"tools=[... {item!r} ...] is not a tool: decorate a function with @tool")
@@ -126,7 +133,7 @@ def load_tools(tools: Iterable[Any]) -> tuple[Tool, ...]:
 def load_hooks(items: Iterable[Any]) -> list[Hook]:
     """Hooks as given; a path to a Python file stands for the hooks it defines."""
     hooks: list[Any] = []
-    for item in items:
+    for item in listed(items, "hooks"):
         if isinstance(item, str | Path):
             hooks += hooks_in_file(Path(item))
         else:

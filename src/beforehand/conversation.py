@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
@@ -13,7 +13,6 @@ from .compaction import Compacted, compact
 from .decisions import HumanAnswer, PendingApproval
 from .emitter import Emitter, Listener
 from .errors import ConfigError, ConversationBusy, NothingToContinue, Stop, UnknownAnswer, UsageError
-from .events import Event
 from .eventstream import EventStream
 from .limits import Limits
 from .loop import run_loop
@@ -51,6 +50,7 @@ class Conversation:
         self._events = Emitter(parent=listeners)
         self._running: RunState | None = None
         self._suspended: RunState | None = None
+        self._leaving: asyncio.Task[None] | None = None
         self._idle = asyncio.Event()
         self._idle.set()
         self.result: RunResult | None = None
@@ -65,6 +65,7 @@ class Conversation:
 
     async def continue_run(self, *, check: bool = True, deps: Any = None, limits: Limits | None = None) -> RunResult:
         """Go on without a new prompt: answer what is open, or take what is queued. `NothingToContinue` if there is nothing."""
+        await self._let_leave()
         prompts, poll = self._what_continues()
         run = self._new_run(None, deps, limits)
         run.poll_first = poll
@@ -72,6 +73,7 @@ class Conversation:
 
     async def resume(self, answers: Mapping[str, HumanAnswer], *, check: bool = True) -> RunResult:
         """Go on with a suspended run. A waiting call without an answer is refused; an unknown call id is an error."""
+        await self._let_leave()
         self._check_answers(answers)
         return await self._resume(answers, check)
 
@@ -83,7 +85,7 @@ class Conversation:
         deps: Any = None,
         limits: Limits | None = None,
         events: Iterable[str] = (),
-    ) -> AsyncIterator[Event]:
+    ) -> EventStream:
         """`run` as an async iterator of events. Leaving the loop aborts the run; its error is raised at the end.
 
         `events` names opt-in events to be included. The result is in `result` afterwards.
@@ -91,7 +93,7 @@ class Conversation:
         run = self._new_run(run_id, deps, limits)
         return self._stream(run, lambda: self._start(as_messages(prompt), True, run), events)
 
-    def stream_resume(self, answers: Mapping[str, HumanAnswer], *, events: Iterable[str] = ()) -> AsyncIterator[Event]:
+    def stream_resume(self, answers: Mapping[str, HumanAnswer], *, events: Iterable[str] = ()) -> EventStream:
         """`resume` as an async iterator of events."""
         self._check_answers(answers)
         assert self._suspended is not None
@@ -152,6 +154,7 @@ class Conversation:
         """Replace all but about the last `keep` messages by a summary. On any failure the history stays as it is."""
         if not isinstance(keep, int) or isinstance(keep, bool) or keep < 0:
             raise UsageError(f"compact(keep={keep!r}): expected a number of messages, at least 0")
+        await self._let_leave()
         if self._suspended is not None:
             raise UsageError("this conversation waits for answers: resume() it, or run() a new prompt, before compacting")
         run = self._new_run(None, deps, None)
@@ -214,6 +217,7 @@ class Conversation:
         return await self._execute(run, [], waiting, answers, check=check)
 
     async def _start(self, prompts: Sequence[Message], check: bool, run: RunState) -> RunResult:
+        await self._let_leave()
         if self._running is not None:
             raise _busy()
         if self._suspended is not None:
@@ -269,28 +273,17 @@ class Conversation:
                 raise run.error
         return self.result
 
-    async def _stream(
-        self, run: RunState, start: Callable[[], Coroutine[Any, Any, RunResult]], events: Iterable[str]
-    ) -> AsyncIterator[Event]:
-        if self._running is not None:
-            raise _busy()
+    def _stream(self, run: RunState, start: Callable[[], Coroutine[Any, Any, RunResult]], events: Iterable[str]) -> EventStream:
+        def left(task: asyncio.Task[None]) -> None:
+            self._leaving = task
 
-        def on_step(task: asyncio.Task[Any] | None) -> None:
-            if run.task is not None and run.task is not task:
-                run.begin_in(task)
+        return EventStream(run, start, self._events, tuple(events), left)
 
-        stream = EventStream(on_step)
-        ends = [self._events.subscribe(stream.hand_over), *[self._events.on(name, stream.hand_over) for name in events]]
-        stream.start(start())
-        try:
-            while (event := await stream.next()) is not None:
-                yield event
-        finally:
-            if not stream.ended:
-                run.abort("the reader of the stream left")
-                await stream.finish()
-            for end in ends:
-                end()
+    async def _let_leave(self) -> None:
+        """A run whose reader has left is being aborted: let it end before anything else begins."""
+        leaving, self._leaving = self._leaving, None
+        if leaving is not None:
+            await leaving
 
 
 def _busy() -> ConversationBusy:

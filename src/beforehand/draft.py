@@ -110,10 +110,9 @@ class Reply(msgspec.Struct, eq=False):
 
 def free_id(run: RunState, wanted: str, here: Collection[str]) -> str:
     """A call's id, with a suffix if it is already in use: results are matched by id."""
-    free, n = wanted, 1
+    free = wanted
     while free in run.history.call_ids or free in run.context.call_ids or free in here:
-        n += 1
-        free = f"{wanted}-{n}"
+        free = f"{wanted}-{run.history.next_suffix(wanted)}"
     if free != wanted:
         run.note("Renamed", f"call id {wanted!r} is already in use, so this call is {free!r}", free)
     return free

@@ -8,10 +8,13 @@ slows the model down, and an event costs no trip through the event loop.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
+from .emitter import Emitter
 from .events import Event
+from .state import RunState
 
 
 class _Handoff:
@@ -26,38 +29,95 @@ class _Handoff:
         yield self
 
 
-class EventStream:
-    """Drives the coroutine of a run from event to event.
+class _Line:
+    """The listener of a stream. Apart from the stream, so that nothing but its reader holds that."""
 
-    `hand_over` is the listener to subscribe for the run. `on_step` is called with the task that drives it now.
-    """
+    __slots__ = ("discard",)
 
-    def __init__(self, on_step: Callable[[asyncio.Task[Any] | None], None]) -> None:
-        self._on_step = on_step
-        self._run: Coroutine[Any, Any, Any] | None = None
-        self._discard = False
-        self.ended = False
-
-    def start(self, run: Coroutine[Any, Any, Any]) -> None:
-        self._run = run
+    def __init__(self) -> None:
+        self.discard = False
 
     def hand_over(self, event: Event) -> _Handoff | None:
-        return None if self._discard else _Handoff(event)
+        return None if self.discard else _Handoff(event)
 
-    async def next(self) -> Event | None:
+
+class EventStream:
+    """The events of one run, in order. Leaving it aborts the run; `async with` makes sure that this happens at once.
+
+    The run begins with the first event asked for. Its error, if it has one, is raised after the last event. `on_left`
+    is called with the task that brings an abandoned run to its end.
+    """
+
+    def __init__(
+        self, run: RunState, start: Callable[[], Coroutine[Any, Any, Any]], emitter: Emitter, names: tuple[str, ...],
+        on_left: Callable[[asyncio.Task[None]], None],
+    ) -> None:  # fmt: skip
+        self._state, self._start, self._emitter, self._names, self._on_left = run, start, emitter, names, on_left
+        self._run: Coroutine[Any, Any, Any] | None = None
+        self._unsubscribe: list[Callable[[], None]] = []
+        self._line = _Line()
+        self._ended = False
+
+    def __aiter__(self) -> EventStream:
+        return self
+
+    async def __anext__(self) -> Event:
+        if self._ended:
+            raise StopAsyncIteration
+        if self._run is None:
+            emitter, listener = self._emitter, self._line.hand_over
+            self._unsubscribe = [emitter.subscribe(listener), *[emitter.on(name, listener) for name in self._names]]
+            self._run = self._start()
+        event = await self._next()
+        if event is None:
+            raise StopAsyncIteration
+        return event
+
+    async def aclose(self) -> None:
+        """Abort the run, if it is not over, and let it come to its end."""
+        if self._run is not None and not self._ended:
+            self._state.abort(_LEFT)
+            self._line.discard = True
+            while not self._ended:
+                await self._next()
+
+    async def __aenter__(self) -> EventStream:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    def __del__(self) -> None:
+        """The reader left without a word, by `break` for instance."""
+        if self._run is None or self._ended:
+            return
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:  # nobody can bring it to its end any more
+            with contextlib.suppress(RuntimeError):
+                self._run.close()
+            return
+        self._state.abort(_LEFT)
+        self._on_left(loop.create_task(self._finish_quietly()))
+
+    async def _finish_quietly(self) -> None:
+        with contextlib.suppress(Exception):
+            await self.aclose()
+
+    async def _next(self) -> Event | None:
         """The next event, `None` at the end. Raises what the run raises."""
-        self._on_step(asyncio.current_task())
+        task = asyncio.current_task()
+        if self._state.task is not None and self._state.task is not task:
+            self._state.begin_in(task)
         return await _Step(self)
 
-    async def finish(self) -> None:
-        """Let the run come to its end without a reader."""
-        self._discard = True
-        while not self.ended:
-            await self.next()
+    def _end(self) -> None:
+        self._ended = True
+        for unsubscribe in self._unsubscribe:
+            unsubscribe()
 
-    def close(self) -> None:
-        if self._run is not None:
-            self._run.close()
+
+_LEFT = "the reader of the stream left"
 
 
 class _Step:
@@ -77,10 +137,10 @@ class _Step:
             try:
                 awaited = run.send(None) if thrown is None else run.throw(thrown)
             except StopIteration:
-                stream.ended = True
+                stream._end()
                 return None
             except BaseException:
-                stream.ended = True
+                stream._end()
                 raise
             thrown = None
             if type(awaited) is _Handoff:

@@ -93,12 +93,13 @@ class History:
     in use.
     """
 
-    __slots__ = ("_encoded", "_items", "_sizes", "call_ids", "open_calls", "orphans", "unsendable")
+    __slots__ = ("_encoded", "_items", "_sizes", "_suffixes", "call_ids", "open_calls", "orphans", "unsendable")
 
     def __init__(self, messages: Sequence[Message] = ()) -> None:
         self._items: list[Message] = []
         self._encoded: dict[Callable[[Message], bytes], list[bytes]] = {}
         self._sizes: list[int] = [0]
+        self._suffixes: dict[str, int] = {}
         self.call_ids: set[str] = set()
         self.open_calls: dict[str, ToolCall] = {}
         self.unsendable = self.orphans = 0
@@ -126,6 +127,11 @@ class History:
         elif kind is CustomMessage:
             self.unsendable += 1
         self._items.append(message)
+
+    def next_suffix(self, call_id: str) -> int:
+        """The next number to tell a repeated call id apart with. Never twice the same, so that nothing is searched for."""
+        number = self._suffixes[call_id] = self._suffixes.get(call_id, 1) + 1
+        return number
 
     def view(self) -> HistoryView:
         return HistoryView(self, len(self._items))

@@ -146,7 +146,7 @@ async def _show(run: RunState, draft: Draft, kind: ChunkKind, text: str) -> None
 
 
 def _open_call(run: RunState, draft: Draft, event: ToolCallDelta) -> OpenCall:
-    wanted = event.id or f"call_{run.messages_made}_{len(draft.calls) + 1}"
+    wanted = event.id or f"call_{len(run.history)}_{len(draft.calls) + 1}"
     free = free_id(run, wanted, [call.id for call in draft.calls.values()] if draft.calls else ())
     call = draft.calls[event.index] = OpenCall(free, event.name or "")
     draft.parts.append(("call", call))

@@ -235,6 +235,17 @@ async def test_a_new_prompt_instead_of_an_answer_refuses_what_waits_and_keeps_th
         await talk.resume({"c1": Approve()})
 
 
+async def test_listeners_hear_the_end_of_a_call_that_was_given_up_before_anything_else() -> None:
+    talk, _, _ = waiting_talk(pay(1))
+    await talk.run("go")
+    heard: list[Any] = []
+    talk.subscribe(lambda e: heard.append((e.type, getattr(e, "outcome", None))))
+    await talk.run("never mind")
+
+    assert heard[0] == ("tool_execution_end", "blocked")
+    assert heard[1][0] == "message_start"
+
+
 async def test_a_call_may_be_asked_about_in_every_turn() -> None:
     till = Till()
     model = ScriptedModel([pay(1), pay(2), text("end")])
@@ -371,6 +382,19 @@ async def test_an_approval_answers_the_question_and_nothing_else(other: str, fir
     assert till.paid == paid
     assert model.requests[1].messages[-1].text == told
     assert len(asked) == (0 if other == "block" else 1)
+
+
+@pytest.mark.parametrize(("verdict", "told"), [(Steer("elsewhere"), "elsewhere"), (Answer("made up"), "made up")], ids=repr)
+@pytest.mark.parametrize("inline", [False, True], ids=["resumed", "on_ask"])
+async def test_an_edited_call_does_not_pass_another_hooks_verdict_either(verdict: Any, told: str, inline: bool) -> None:
+    beside = Hook(seam="before_tool_call", fn=lambda c: verdict)
+    talk, model, till = waiting_talk(pay(1), more=[beside], on_ask=(lambda pending: Edit({"n": 2})) if inline else None)
+    await talk.run("go")
+    if not inline:
+        await talk.resume({"c1": Edit({"n": 2})})
+
+    assert till.paid == []
+    assert told in model.requests[1].messages[-1].text
 
 
 # --- inline ---------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from beforehand import Agent, Approve, Ask, AssistantMessage, Hook, Request, ToolContext, ToolMessage, tool
+from beforehand import Agent, Approve, Ask, AssistantMessage, Hook, Limits, Request, ToolContext, ToolMessage, tool
 from beforehand.models.base import CallInfo, ModelEvent, TextDelta
 from beforehand.seams import SEAMS
 from beforehand.testing import ScriptedModel, text, tool_call
@@ -222,6 +222,43 @@ async def test_a_group_of_runs_is_cancelled_as_a_whole_when_one_fails() -> None:
         await both()
 
     assert [type(e) for e in caught.value.exceptions] == [LookupError]
+    await assert_continuable(talk, model)
+
+
+@pytest.mark.parametrize("listened", [False, True], ids=["unheard", "heard"])
+async def test_a_run_made_while_tidying_up_after_a_cancellation_is_a_run_like_any_other(listened: bool) -> None:
+    """Its task has been cancelled before, which is not meant for this run."""
+    ready, results = asyncio.Event(), []
+
+    @tool
+    async def raises() -> str:
+        raise asyncio.CancelledError("mine")
+
+    @tool
+    async def waits(ctx: ToolContext) -> str:
+        talk.abort()
+        await asyncio.Event().wait()
+        return "late"
+
+    model = ScriptedModel([tool_call("raises"), text("tidied up"), tool_call("waits"), text("never")])
+    talk = Agent(model=model, tools=[raises, waits], limits=Limits(abort_grace=0.01)).conversation()
+    if listened:
+        talk.subscribe(lambda event: None)
+
+    async def work() -> None:
+        try:
+            ready.set()
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            results.append(await talk.run("tidy up"))
+            results.append(await talk.run("and then"))
+
+    working = asyncio.create_task(work())
+    await ready.wait()
+    working.cancel()
+    await working
+
+    assert [(r.stop_reason, r.text) for r in results] == [("completed", "tidied up"), ("aborted", "")]
     await assert_continuable(talk, model)
 
 

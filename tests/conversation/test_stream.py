@@ -320,6 +320,35 @@ async def test_a_stream_may_be_read_from_different_tasks() -> None:
     assert desk.ran == [1, 2]
 
 
+async def test_an_abort_reaches_the_task_that_reads_now_and_not_the_one_that_read_first() -> None:
+    reached = asyncio.Event()
+
+    class Hanging(ScriptedModel):
+        async def stream(self, request: Request, call: CallInfo = CallInfo()) -> AsyncIterator[ModelEvent]:  # noqa: B008
+            async for event in super().stream(request, call):
+                yield event
+                if len(self.requests) == 1:
+                    reached.set()
+                    await asyncio.Event().wait()
+
+    model = Hanging([text("I will")])
+    talk = Agent(model=model).conversation()
+    events = talk.stream("go")
+    await asyncio.create_task(anext(events))  # type: ignore[arg-type]
+
+    async def rest() -> list[str]:
+        return [event.type async for event in events]
+
+    reading = asyncio.create_task(rest())
+    await reached.wait()
+    talk.abort()
+
+    assert (await reading)[-1] == "agent_end"
+    assert talk.result is not None
+    assert talk.result.stop_reason == "aborted"
+    await assert_continuable(talk, model)
+
+
 # --- cancelling the reader ------------------------------------------------------------------------
 
 

@@ -315,6 +315,17 @@ async def test_a_hook_decides_what_a_custom_message_is_for_the_model() -> None:
     assert talk.messages[0].role == "custom"
 
 
+@pytest.mark.parametrize("seam", ["transform_context", "convert_to_llm"])
+async def test_a_hook_that_only_looks_does_not_let_a_custom_message_out(seam: str) -> None:
+    seen: list[int] = []
+    model = ScriptedModel([text("one")])
+    talk = Agent(model=model, hooks=[Hook(seam=seam, fn=lambda view: seen.append(len(view.messages)))]).conversation()
+    await talk.run([CustomMessage("bookmark", "here"), UserMessage("go")])
+
+    assert seen == [2]
+    assert [m.text for m in model.requests[0].messages] == ["go"]
+
+
 async def test_a_custom_message_that_a_hook_leaves_in_is_dropped_like_any_other() -> None:
     model = ScriptedModel([text("one")])
     hooks = [Hook(seam="transform_context", fn=lambda view: Replace(messages=[CustomMessage("k", "x"), *view.messages]))]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from beforehand import Agent, Block, Event, Hook, Interrupt, Replace, Thinking, tool
+from beforehand import Agent, AssistantMessage, Block, Event, Hook, Interrupt, Replace, Text, Thinking, tool
 from beforehand.testing import ScriptedModel, text, thinking, tool_call
 
 from field.entries import Colour, Enter
@@ -226,6 +226,29 @@ async def test_f05_a_holding_guard_shows_nothing_until_it_has_judged_the_whole_a
 
     assert [e for e in streamed if e.type == "message_update"] == []
     assert [e.chars for e in streamed if e.type == "message_retracted"] in ([], [0])
+
+
+@pytest.mark.parametrize("hold", [False, True], ids=["shown", "held"])
+async def test_f05_a_reply_rewritten_after_it_was_shown_is_taken_back_and_shown_anew(hold: bool, colour: Colour) -> None:
+    def rewrite(incoming: Any) -> Replace | None:
+        if incoming.origin != "model":
+            return None
+        clean = ADDRESS.sub("[address]", incoming.message.text)
+        return Replace(message=AssistantMessage((Text(clean),), id=incoming.message.id))
+
+    model = ScriptedModel([text("", chunks=list(SAID)), text("end")])
+    talk = Agent(model=model, hooks=[Hook(seam="on_message", fn=colour(rewrite), hold=hold)]).conversation()
+    shown = ""
+    async for event in talk.stream("go"):
+        if event.type == "message_update":
+            shown += event.delta
+        elif event.type == "message_retracted":
+            assert event.chars == len(shown)
+            assert not hold
+            shown = ""
+    await talk.run("again")
+
+    assert shown == talk.messages[1].text == model.requests[1].messages[1].text == "mail [address] now"
 
 
 # --- F07 ------------------------------------------------------------------------------------------

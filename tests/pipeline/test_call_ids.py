@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from beforehand import Agent, AssistantMessage, Context, Hook, Replace, ToolCall, ToolContext, ToolMessage, UserMessage, tool
@@ -160,3 +161,18 @@ async def test_waiting_bodies_of_calls_with_one_id_are_not_confused() -> None:
     await running
 
     assert ends == [("c-2", "second"), ("c", "first")]
+
+
+@pytest.mark.parametrize("changed", [{"tool_call_id": "other"}, {"tool_name": "other"}, {"origin": "prompt"}], ids=lambda c: next(iter(c)))
+async def test_a_hook_may_rewrite_a_stored_result_but_not_whose_result_it_is(changed: dict[str, Any]) -> None:
+    def rewrite(incoming: Any) -> Replace | None:
+        if incoming.origin != "tool":
+            return None
+        return Replace(message=msgspec.structs.replace(incoming.message, content="rewritten", **changed))
+
+    model = ScriptedModel([tool_call("echo", {"x": "1"}, id="c"), text("end")])
+    await Agent(model=model, tools=[echo], hooks=[Hook(seam="on_message", fn=rewrite)]).run("go")
+
+    stored = model.requests[1].messages[-1]
+    assert isinstance(stored, ToolMessage)
+    assert (stored.tool_call_id, stored.tool_name, stored.text) == ("c", "echo", "rewritten")

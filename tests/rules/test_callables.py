@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Generator
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from beforehand import Block, Hook, Queue, hook
 from seams.stage import Stage, play
 
 NO = Block("Not today.")
+TENANT: ContextVar[str] = ContextVar("TENANT", default="nobody")
 
 
 def plain(_: Any) -> Block:
@@ -20,7 +22,7 @@ def plain(_: Any) -> Block:
 
 
 async def asynchronous(_: Any) -> Block:
-    await asyncio.wait([asyncio.ensure_future(nothing())])
+    await asyncio.sleep(0)
     return NO
 
 
@@ -145,6 +147,23 @@ def test_a_hook_of_any_form_has_a_name_and_a_place(form: str) -> None:
     assert "test_callables.py:" in made.where
 
 
+@pytest.mark.parametrize("timeout", [None, 60], ids=["no time limit", "a time limit"])
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
+async def test_a_hook_sees_the_context_variables_of_the_run(timeout: float | None, is_async: bool) -> None:
+    seen: list[str] = []
+
+    async def look_async(_: Any) -> None:
+        seen.append(TENANT.get())
+
+    token = TENANT.set("acme")
+    try:
+        fn = look_async if is_async else lambda _: seen.append(TENANT.get())
+        await play(Hook(seam="before_tool_call", fn=fn, timeout=timeout))
+    finally:
+        TENANT.reset(token)
+    assert seen == ["acme"]
+
+
 async def test_a_guard_may_give_a_task_that_it_started() -> None:
     stage = await play(Hook(seam="before_tool_call", fn=lambda context: asyncio.ensure_future(asynchronous(context))))
     assert (stage.bodies, stage.results[0].text) == ([], "Not today.")
@@ -154,7 +173,7 @@ async def test_sync_and_async_hooks_of_one_seam_are_asked_in_order() -> None:
     log: list[str] = []
 
     async def slow(_: Any) -> None:
-        await asyncio.wait([asyncio.ensure_future(nothing())])
+        await asyncio.sleep(0)
         log.append("slow")
 
     await play(*[Hook(seam="before_tool_call", fn=fn) for fn in (slow, lambda _: log.append("quick"), slow)])
@@ -215,8 +234,20 @@ async def test_a_decorated_method_knows_its_object() -> None:
 
     assert (await play(Counting(1))).bodies == [1]  # type: ignore[arg-type]
     assert (await play(Counting(0))).results[0].text == "More than 0."  # type: ignore[arg-type]
-    strict = Counting(0)
-    assert strict.judge is strict.judge, "one object, one hook: it is asked once however often it is inherited"
+
+
+async def test_a_decorated_method_of_one_object_is_one_hook_and_of_two_objects_two() -> None:
+    class Watch:
+        def __init__(self) -> None:
+            self.asked = 0
+
+        @hook.before_tool_call
+        def watch(self, call: Any) -> None:
+            self.asked += 1
+
+    one, other = Watch(), Watch()
+    await Stage(one, one.watch, one.watch, other).run()  # type: ignore[arg-type]
+    assert (one.asked, other.asked) == (1, 1)
 
 
 def test_a_hook_can_be_called_like_the_function_it_is_made_of() -> None:

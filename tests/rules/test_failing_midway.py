@@ -23,9 +23,6 @@ def only_first(call: Any) -> None:
         raise OSError("the policy service is down")
 
 
-async def nothing() -> None: ...
-
-
 async def test_text_let_pass_before_the_failure_is_kept_and_nothing_after_it() -> None:
     def guard(chunk: Any) -> None:
         if "1234" in chunk.pending:
@@ -132,7 +129,7 @@ async def test_streamed_progress_is_withheld_when_the_hook_that_must_see_it_fail
     @tool
     async def work(ctx: ToolContext) -> str:
         ctx.update("PIN 1234")
-        await asyncio.wait([asyncio.ensure_future(nothing())])
+        await asyncio.sleep(0)
         return "worked"
 
     def guard(outcome: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -51,7 +52,7 @@ async def test_a_hook_that_says_nothing_leaves_no_record() -> None:
     assert (stage.result.stop_reason, stage.result.decisions, stage.heard("decision")) == ("completed", (), [])
 
 
-@pytest.mark.parametrize(("seam", "column"), sorted(DECLARED), ids=str)
+@pytest.mark.parametrize(("seam", "column"), sorted(DECLARED - {("on_chunk", "Hold")}), ids=str)
 async def test_every_declared_decision_is_recorded_under_its_name(seam: str, column: str) -> None:
     make = COLUMNS.get(column) or BY_SEAM[seam][column]
     decision = make()
@@ -84,6 +85,12 @@ def reason_of(decision: Any) -> str | None:
     return next((text for text in texts if text is not None), None)
 
 
+async def test_holding_text_back_decides_nothing_yet_and_leaves_no_record() -> None:
+    stage = await play(at("on_chunk", Hold(2)), replies=ONLY_TEXT)
+    assert (stage.result.decisions, stage.shown) == ((), "All done.")
+    assert only(await play(first("on_chunk", [Hold(2), Queue("A note.")]), replies=ONLY_TEXT)).effects == ("Queue",)
+
+
 async def test_effects_beside_a_verdict_are_on_its_record_and_alone_they_are_one() -> None:
     both = only(await play(first("before_tool_call", [Answer("Answered."), Queue("A note."), Resend()])))
     assert (both.verdict, both.effects) == ("Answer", ("Queue", "Resend"))
@@ -114,7 +121,7 @@ async def test_a_record_says_what_was_irreversible_when_the_hook_spoke() -> None
     replies = [[text("Let me look."), tool_call("look", {"n": 1})], text("All done.")]
     decisions: dict[str, Any] = {
         "before_run": Replace(messages=[UserMessage("Begin")]), "prepare_request": Replace(thinking_level="high"),
-        "authorize_request": Queue("One."), "on_chunk": Hold(0), "before_tool_call": Queue("Two."),
+        "authorize_request": Queue("One."), "on_chunk": Replace(text="Let me look."), "before_tool_call": Queue("Two."),
         "after_tool_call": Replace(is_error=False),
         "finish_turn": Queue("Three."),
     }  # fmt: skip
@@ -226,26 +233,30 @@ async def test_no_key_is_in_any_record_event_result_or_text() -> None:
     assert SECRET not in repr(stage.result) + repr(stage.events) + repr(stage.talk.messages) + repr(Replace(key=SECRET))
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        [Replace(key=SECRET), Replace(key=SECRET)],
-        Replace(key=SECRET, model=SECRET),
-        {"key": SECRET},
-        SECRET,
-        [SECRET],
-        Replace(key=SECRET.encode()),
-        Queue(SECRET),
-    ],
-)
-async def test_no_key_is_in_what_is_said_about_a_wrong_return_value(wrong: Any, caplog: Any) -> None:
+WRONG_KEYS: dict[str, Callable[[str], Any]] = {
+    "text": lambda key: key,
+    "bytes": lambda key: key.encode(),
+    "a dict": lambda key: {"key": key},
+    "a list": lambda key: [key],
+    "two replacements": lambda key: [Replace(key=key), Replace(key=key)],
+    "a field too many": lambda key: Replace(key=key, model=key),
+    "a replacement of bytes": lambda key: Replace(key=key.encode()),
+    "an effect": lambda key: Queue(key),
+    "a refusal": lambda key: Block(key),
+}
+
+
+@pytest.mark.parametrize("secret", [SECRET, "opensesame"], ids=["looks like a key", "looks like a word"])
+@pytest.mark.parametrize("what", WRONG_KEYS)
+async def test_no_key_is_in_what_is_said_about_a_wrong_return_value(what: str, secret: str, caplog: Any) -> None:
+    wrong = WRONG_KEYS[what](secret)
     with caplog.at_level(logging.DEBUG, "beforehand"):
-        stage = await play(at("get_api_key", wrong))
-        opened = await play(at("get_api_key", wrong, on_error="open"))
-    assert stage.requests == 0
+        stage = await play(at("get_api_key", lambda _: wrong))
+        opened = await play(at("get_api_key", lambda _: wrong, on_error="open"))
+    assert (stage.requests, opened.requests, opened.model.keys) == (0, 2, [None, None])
     for part in (stage, opened):
-        assert SECRET not in repr(part.result) + repr(part.events) + repr(part.talk.messages) + str(part.result.error)
-    assert SECRET not in caplog.text
+        assert secret not in repr(part.result) + repr(part.events) + repr(part.talk.messages) + str(part.result.error)
+    assert secret not in caplog.text
 
 
 async def test_a_hook_that_raises_the_key_does_not_get_it_recorded(caplog: Any) -> None:

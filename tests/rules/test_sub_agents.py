@@ -92,15 +92,16 @@ async def test_a_parents_other_hooks_are_its_own(seam: str) -> None:
 
 @pytest.mark.parametrize("seam", [s.name for s in BY_NAME.values() if s.number in range(8, 14)])
 async def test_a_parents_hooks_are_asked_before_a_childs_whatever_their_order(seam: str) -> None:
-    asked: list[str] = []
+    asked: dict[str, list[str]] = {}
 
     def says(name: str, order: int) -> Hook:
-        return Hook(seam=seam, fn=lambda context: asked.append(name) if context.run.parent_call_id else None, order=order)
+        return Hook(seam=seam, fn=lambda context: asked.setdefault(context.run.run_id, []).append(name), order=order)
 
     family = Family(says("parent", 10), children=[says("child", -10)])
     await family.run()
-    assert "child" in asked
-    assert [asked[i - 1] for i, name in enumerate(asked) if name == "child"] == ["parent"] * asked.count("child")
+    [at_home] = [names for names in asked.values() if "child" in names]
+    assert at_home == ["parent", "child"] * at_home.count("child"), "about each thing, in the run of the grandchild"
+    assert len(asked) == 3, "the parent's hook is asked in every run of the family"
 
 
 async def test_a_childs_hook_cannot_lift_what_its_parent_refuses() -> None:

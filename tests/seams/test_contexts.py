@@ -62,7 +62,7 @@ VERDICTS: dict[str, tuple[str, str]] = {
     "before_compaction": ("shape+gate", "Answer Block"),
 }
 
-RUN = {"run_id", "parent_call_id", "loop", "turn", "usage", "elapsed", "cost", "deps", "calls", "signal"}
+RUN = {"run_id", "parent_call_id", "loop", "turn", "usage", "elapsed", "cost", "deps", "calls", "signal", "limits"}
 
 
 async def one_of_each(**run: Any) -> dict[str, Any]:

@@ -106,6 +106,19 @@ async def test_calls_of_one_reply_are_judged_one_by_one_then_run_together_and_st
     assert [r.tool_call_id for r in stage.results] == [c.id for c in stage.talk.messages[1].tool_calls]
 
 
+async def test_slow_gates_of_calls_that_run_together_are_still_asked_one_by_one() -> None:
+    log: list[str] = []
+
+    async def gate(call: Any) -> None:
+        log.append(f"in {call.args['n']}")
+        await asyncio.sleep(0)
+        log.append(f"out {call.args['n']}")
+
+    two = [[tool_call("look", {"n": 1}), tool_call("look", {"n": 2})], text("All done.")]
+    await Stage(Hook(seam="before_tool_call", fn=gate), replies=two, looks=lambda n: log.append(f"body {n}")).run()
+    assert log == ["in 1", "out 1", "in 2", "out 2", "body 1", "body 2"]
+
+
 async def test_calls_in_sequence_each_pass_every_seam_before_the_next_begins() -> None:
     stage, log = staged(
         looks=lambda n: log.append("the tool runs"),

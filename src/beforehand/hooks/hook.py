@@ -37,6 +37,8 @@ class Hook(Frozen, kw_only=True, eq=False):
     final: bool = False
     hold: bool = False
     where: str = ""
+    bound: tuple[Hook, Any] | None = None
+    """For a method: the hook as decorated, and the object. Set by attribute access."""
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "name", self.name or name_of(self.fn))
@@ -62,15 +64,12 @@ class Hook(Frozen, kw_only=True, eq=False):
         """A hook decorated in a class body: `obj.method` is the hook bound to `obj`."""
         if instance is None:
             return self
-        key = f"_bound_hook_{self.name}"
-        cached = instance.__dict__.get(key) if hasattr(instance, "__dict__") else None
-        if cached is not None:
-            return cached  # type: ignore[no-any-return]
-        bound = msgspec.structs.replace(self, fn=self.fn.__get__(instance, owner))
-        if hasattr(instance, "__dict__"):
-            # The same object each time, because one Hook object is asked once however often it is inherited.
-            instance.__dict__[key] = bound
-        return bound
+        return msgspec.structs.replace(self, fn=self.fn.__get__(instance, owner), bound=(self, instance))
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        """Equal for what counts as one Hook object: itself, or one decorated method of one object."""
+        return (id(self), 0) if self.bound is None else (id(self.bound[0]), id(self.bound[1]))
 
 
 def is_async_callable(fn: Any) -> bool:
@@ -121,6 +120,12 @@ def _check_options(hook: Hook) -> None:
     if hook.seam not in BY_NAME:
         raise _bad(hook, str(unknown_seam(hook.seam)))
     spec = hook.spec
+    if isinstance(hook.fn, Hook):
+        raise _bad(
+            hook, f"{hook.fn.name!r} is a hook at {hook.fn.seam} already: one decorator per function, or Hook(seam=..., fn=it.fn)"
+        )
+    if isinstance(hook.fn, staticmethod | classmethod):
+        raise _bad(hook, f"write @{type(hook.fn).__name__} above the hook decorator, not below it")
     if not callable(hook.fn):
         raise _bad(hook, f"expected something callable, got {type(hook.fn).__name__}")
     if hook.on_error not in ("closed", "open", "abort"):

@@ -26,8 +26,8 @@ class HookSet:
     def __init__(self, hooks: Iterable[Hook] = (), loop: str = "main", inherited: Iterable[Hook] = ()) -> None:
         """`inherited` hooks, a parent's, come first at their seams. One Hook object is asked once, however often given."""
         first = sorted(inherited, key=lambda h: h.order)
-        own = sorted([h for h in dict.fromkeys(hooks) if h not in first and _applies(h.loops, loop)], key=lambda h: h.order)
-        self.hooks: tuple[Hook, ...] = tuple(dict.fromkeys([*inherited, *hooks]))
+        own = sorted([h for h in _once(hooks, first) if _applies(h.loops, loop)], key=lambda h: h.order)
+        self.hooks: tuple[Hook, ...] = tuple(_once([*inherited, *hooks]))
         self.loop = loop
         self._by_tool: dict[tuple[str, str], tuple[Hook, ...]] = {}
         here = sorted([*first, *own], key=lambda h: h.final)
@@ -59,6 +59,12 @@ class HookSet:
         return HookSet(self.hooks, self.loop, inherited) if inherited else self
 
 
+def _once(hooks: Iterable[Hook], given: Iterable[Hook] = ()) -> list[Hook]:
+    """Each hook once, in order, without those that are `given` already."""
+    known = {hook.identity for hook in given}
+    return [hook for hook in hooks if hook.identity not in known and not known.add(hook.identity)]  # type: ignore[func-returns-value]
+
+
 def _applies(loops: tuple[str, ...] | None, loop: str) -> bool:
     return loops is None or any(fnmatchcase(loop, glob) for glob in loops)
 
@@ -86,6 +92,12 @@ def collect(items: Iterable[Any]) -> list[Hook]:
 
 
 def _hooks_of(item: Any) -> list[Hook]:
-    """The decorated methods of an object, in the order they are written."""
-    names = [name for cls in reversed(type(item).__mro__) for name, value in vars(cls).items() if isinstance(value, Hook)]
-    return [getattr(item, name) for name in dict.fromkeys(names)]
+    """The hooks among an object's attributes: decorated methods in the order they are written, then its own."""
+    names = [
+        name
+        for cls in reversed(type(item).__mro__)
+        for name, value in vars(cls).items()
+        if isinstance(value, Hook) or (isinstance(value, staticmethod | classmethod) and isinstance(value.__func__, Hook))
+    ]
+    names += [name for name, value in getattr(item, "__dict__", {}).items() if isinstance(value, Hook)]
+    return [found for name in dict.fromkeys(names) if isinstance(found := getattr(item, name), Hook)]

@@ -112,10 +112,9 @@ def is_method(body: Any) -> bool:
 
 def name_of(body: Any) -> str:
     """The name a programmer would call `body` by."""
-    function = body.__func__ if isinstance(body, classmethod | staticmethod) else body
-    while isinstance(function, functools.partial):
-        function = function.func
-    return str(getattr(function, "__name__", type(function).__name__))
+    while isinstance(body, functools.partial):
+        body = body.func
+    return str(getattr(body, "__name__", type(body).__name__))
 
 
 def doc_of(body: Any) -> str:

@@ -8,7 +8,8 @@ from functools import cached_property
 from ..frozen import EMPTY_DICT, Frozen, FrozenDict
 
 from . import engine
-from .prefix import Alarm, Parts, alarm, frontier, knotted, parts, without_looks
+from .alarm import Alarm, alarm
+from .prefix import Parts, frontier, knotted, parts, without_looks
 from .regex import EMPTY, Alt, Node, PatternError, Seq, parse, show
 
 
@@ -177,9 +178,9 @@ class Watches:
     """The rules of a set, and what looks for all of them at once.
 
     `tight` rules have an alarm of limited length, `loose` ones another, `weak` ones none worth the name.
-    `alarms` finds any alarm, `tight_alarms` and `loose_alarms` those of one kind. `begun` finds an alarm that is to be kept back
-    and that the end of the text cuts off; `afoot` the first place where a match that waits for its alarm
-    could have begun, except one of `elsewhere`. They are `None` where there is nothing to find.
+    `alarms` finds any alarm, `tight_alarms` and `loose_alarms` those of one kind. `begun` finds an alarm that
+    is to be kept back and that the end of the text cuts off; `afoot` the first place where a match that waits
+    for its alarm could have begun, except one of `elsewhere`. They are `None` where there is nothing to find.
 
     `overlap`: how many characters of the text before are looked at again for alarms that are cut off and
     not kept back. `memory`: how many before its alarm a match can begin or a keyword count, `None`: no limit.
