@@ -51,8 +51,7 @@ class Conversation:
         self._running: RunState | None = None
         self._suspended: RunState | None = None
         self._leaving: asyncio.Task[None] | None = None
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._idle: asyncio.Event | None = None  # made when somebody waits
         self.result: RunResult | None = None
 
     # --- running ---
@@ -116,7 +115,10 @@ class Conversation:
 
     async def wait_for_idle(self) -> None:
         """Return once no run is under way."""
-        await self._idle.wait()
+        if self._running is not None:
+            if self._idle is None:
+                self._idle = asyncio.Event()
+            await self._idle.wait()
 
     # --- looking ---
 
@@ -238,12 +240,13 @@ class Conversation:
             raise _busy()
         run.begin_in(asyncio.current_task())
         self._running = run
-        self._idle.clear()
 
     def _end(self, run: RunState) -> None:
         run.finished()
         self._running = None
-        self._idle.set()
+        if self._idle is not None:
+            self._idle.set()
+            self._idle = None
 
     async def _execute(
         self,

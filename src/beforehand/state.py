@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
@@ -59,8 +58,8 @@ class Queues:
     __slots__ = ("follow_up", "follow_up_mode", "steering", "steering_mode")
 
     def __init__(self, steering_mode: str = "one-at-a-time", follow_up_mode: str = "one-at-a-time") -> None:
-        self.steering: deque[Message] = deque()
-        self.follow_up: deque[Message] = deque()
+        self.steering: list[Message] = []  # lists: a deque takes 760 bytes, and a queue here is short
+        self.follow_up: list[Message] = []
         self.steering_mode = steering_mode
         self.follow_up_mode = follow_up_mode
 
@@ -71,7 +70,7 @@ class Queues:
         return self._head(self.follow_up, self.follow_up_mode)
 
     @staticmethod
-    def _head(queue: deque[Message], mode: str) -> list[Message]:
+    def _head(queue: list[Message], mode: str) -> list[Message]:
         return list(queue) if mode == "all" else [queue[0]] if queue else []
 
     def stored(self, message: Message) -> None:
@@ -147,7 +146,7 @@ class RunState:
         self.cancelled = self.over = False
         self.cancels_before = self.own_cancels = 0
         self.batching = False
-        self.outbox: deque[Event | asyncio.Future[None] | Callable[[], Awaitable[Event | None]]] = deque()
+        self.outbox: list[Event | asyncio.Future[None] | Callable[[], Awaitable[Event | None]]] = []
         self.wake: asyncio.Future[None] | None = None
 
     def set_id(self, run_id: str) -> None:
@@ -269,7 +268,7 @@ class RunState:
     async def deliver(self) -> None:
         """Deliver what has been put down for delivery: events, events still to be made, and those who wait until here."""
         while self.outbox:
-            item = self.outbox.popleft()
+            item = self.outbox.pop(0)
             if isinstance(item, asyncio.Future):
                 if not item.done():
                     item.set_result(None)

@@ -24,8 +24,7 @@ from .templates import Template
 VERDICTS = (schema.BlockAction, schema.AnswerAction, schema.AskAction, schema.InterruptAction)
 
 _CLASS_NAME = re.compile(r"(?:[A-Za-z_]\w*\.)*\w*(?:Error|Exception): ")
-_UNKNOWN_TOOL = 'Tool {name} not found.'
-_INVALID_ARGUMENTS = 'Validation failed for tool "{name}":'
+_NEVER_REACHED_A_TOOL = ("invalid", "not_found")
 
 
 def tool_hooks(rule: Rule) -> list[Hook]:
@@ -37,10 +36,9 @@ def tool_hooks(rule: Rule) -> list[Hook]:
         shaper = Shaper(rule)
         hooks = [rule.hook("prepare_tool_call", shaper, tools)]
         return hooks + [rule.hook("before_tool_call", shaper.gate, tools)] if rule.of_type(*VERDICTS) else hooks
-    after = After(rule)
-    hooks = [rule.hook("after_tool_call", after, tools)]
+    hooks = [rule.hook("after_tool_call", After(rule), tools)]
     if rule.event == "error" and rule.of_type(*OBSERVING):
-        hooks.append(rule.hook("on_message", Refused(rule, after)))
+        hooks.append(rule.hook("on_message", Refused(rule)))
     return hooks
 
 
@@ -155,7 +153,6 @@ class After:
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
-        self.fired = Memory()
         self._on_error = rule.event == "error"
         self._acts = acts_of(rule, (*OBSERVING, schema.InterruptAction))
         self._verdicts = acts_of(rule, (schema.InterruptAction,))
@@ -165,8 +162,6 @@ class After:
         rule = self.rule
         if outcome.is_error is not self._on_error:
             return None
-        if self._on_error:
-            self.fired.put((outcome.run.run_id, outcome.call_id), True)
         if rule.tests and not arguments_match(rule, outcome.args):
             return None
         found = None if rule.finder is None else _in_result(rule.finder, outcome)
@@ -230,21 +225,18 @@ def error_text(text: str) -> str:
 class Refused:
     """An `error` rule for the calls that never reached a tool: an unknown name, arguments that do not fit."""
 
-    def __init__(self, rule: Rule, after: After) -> None:
+    def __init__(self, rule: Rule) -> None:
         self.rule = rule
-        self._after = after
         self._acts = acts_of(rule, OBSERVING)
         self._tools: tuple[str, ...] = rule.definition.tools  # type: ignore[attr-defined]
 
     def __call__(self, context: IncomingMessage) -> list[Decision] | None:
         message, rule = context.message, self.rule
-        if not isinstance(message, ToolMessage) or context.origin != "tool" or not message.is_error:
+        if not isinstance(message, ToolMessage) or context.origin != "tool":
             return None
         name, text = message.tool_name, message.text
-        if not text.startswith((_UNKNOWN_TOOL.format(name=name), _INVALID_ARGUMENTS.format(name=name))):
+        if message.outcome not in _NEVER_REACHED_A_TOOL:
             return None
-        if self._after.fired.pop((context.run.run_id, message.tool_call_id)):
-            return None  # a tool ran and said so itself: the rule has had its say
         if self._tools and not any(fnmatchcase(name, glob) for glob in self._tools):
             return None
         args = _raw_arguments(context)

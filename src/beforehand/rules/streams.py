@@ -32,6 +32,9 @@ from .templates import Template
 
 KINDS = {"text": "content", "thinking": "reasoning", "tool_call": "tool_call_delta"}
 TEXT_CHUNKS = frozenset(KINDS.values())
+Key = tuple[str, str, str, str | None]
+"""What tells channels apart: run, message, kind of text, call."""
+
 MOST_STREAMS = 4096
 """Channels a stage remembers. Those of replies that were cut are forgotten when newer ones need the room."""
 
@@ -116,18 +119,29 @@ class Channel:
     `hold` is what one pass may keep back, `kept` what all of them do; `changed` says that the text is no longer the model's.
     """
 
-    __slots__ = ("changed", "chunk", "decisions", "first", "forced", "held", "hold", "kept", "scanners", "text", "type")
+    __slots__ = (
+        "call_id", "changed", "chunk", "decisions", "first", "forced", "held", "hold", "kept", "key", "kind", "passes", "scanners", "single",
+        "text", "type",
+    )  # fmt: skip
 
-    def __init__(self, passes: int, hold: int, kind: str) -> None:
-        self.hold, self.type = hold, kind
-        self.held = [""] * passes
-        self.scanners: list[Scanner | None] = [None] * passes
-        self.forced: list[tuple[int, int] | None] = [None] * passes
+    def __init__(self, key: Key, passes: Sequence[Pass], hold: int) -> None:
+        self.key, self.hold = key, hold
+        _, _, self.kind, self.call_id = key
+        self.type = KINDS[self.kind]
+        self.passes = tuple(enumerate(passes))
+        self.single = len(passes) == 1
+        self.held = [""] * len(passes)
+        self.scanners: list[Scanner | None] = [None] * len(passes)
+        self.forced: list[tuple[int, int] | None] = [None] * len(passes)
         self.kept = 0
         self.changed, self.first = False, True
         self.text = ""
         self.chunk: Any = None
         self.decisions: list[Decision] = []
+
+    def is_of(self, chunk: Chunk) -> bool:
+        """Whether this is the channel of a chunk, within one message."""
+        return self.kind == chunk.kind and self.call_id == chunk.call_id
 
     def variables(self, matched: bool) -> dict[str, Any]:
         """What templates can show of the chunk."""
@@ -182,10 +196,10 @@ class PatternPass:
         self._accepts = [finder.accept for _, finder in finders for _ in finder.rules]
         self._finder = finders[0][1] if len(finders) == 1 else Finder([pattern for _, finder in finders for pattern in finder.rules])
         self._finder.patterns(MAX_HOLD)  # now, so that the first chunk need not wait
-        self._alone = rules[0].rule.counter if len(rules) == 1 else None
+        self._limit = rules[0].rule.counter if rules[0].rule.counter.limit is not None else None  # such a rule is alone
 
     def feed(self, number: int, channel: Channel, text: str, final: bool) -> str:
-        if self._alone is not None and self._alone.spent():
+        if self._limit is not None and self._limit.spent():
             return self._open(number, channel, text)
         scanner = channel.scanners[number]
         if scanner is None:
@@ -255,9 +269,12 @@ class PatternPass:
         return more
 
 
-def passes_of(rules: Sequence[StreamRule]) -> list[ChunkPass | PatternPass]:
+Pass = ChunkPass | PatternPass
+
+
+def passes_of(rules: Sequence[StreamRule]) -> list[Pass]:
     """The passes for rules in order."""
-    passes: list[ChunkPass | PatternPass] = []
+    passes: list[Pass] = []
     waiting: list[StreamRule] = []
 
     def close() -> None:
@@ -283,10 +300,6 @@ def passes_of(rules: Sequence[StreamRule]) -> list[ChunkPass | PatternPass]:
 # --- the stage -----------------------------------------------------------------------------------
 
 
-Pass = ChunkPass | PatternPass
-Key = tuple[str, str, str, str | None]
-
-
 class Stage:
     """Several stream rules as one hook at `on_chunk`."""
 
@@ -302,46 +315,55 @@ class Stage:
                 shared[key] = passes_of(here)
             self._passes[kind] = shared[key]
         self._channels: OrderedDict[Key, Channel] = OrderedDict()
+        self._last: Channel | None = None
 
     def __call__(self, chunk: Chunk) -> Any:
-        passes = self._passes[chunk.kind]
-        if not passes:
+        last = self._last  # nearly every chunk goes on where the one before stopped
+        if last is not None and last.chunk.message_id is chunk.message_id and last.chunk.run is chunk.run and last.is_of(chunk):
+            channel = last
+        elif self._passes[chunk.kind]:
+            channel = self._find(chunk)
+        else:
             return None
-        key = (chunk.run.run_id, chunk.message_id, chunk.kind, chunk.call_id)
-        channel = self._channels.get(key)
-        if channel is None:
-            channel = self._begin(key, passes, chunk)
-        elif channel.kept + len(chunk.delta) != len(chunk.pending):
-            raise Broken(f"kept back {channel.kept} characters and got {len(chunk.delta)} more, but {len(chunk.pending)} are pending")
         text, final = chunk.delta, chunk.final
-        channel.chunk, channel.text = chunk, text
+        if channel.kept + len(text) != len(chunk.pending):
+            raise Broken(f"kept back {channel.kept} characters and got {len(text)} more, but {len(chunk.pending)} are pending")
+        channel.chunk = chunk
+        channel.text = text
         try:
-            for number, each in enumerate(passes):
+            for number, each in channel.passes:
                 if text or final:
                     text = each.feed(number, channel, text, final)
         except Refused as refused:
-            self._channels.pop(key, None)
+            self._forget(channel)
             return self._interrupted(refused, channel)
+        held = channel.held[0] if channel.single else "".join(reversed(channel.held))
+        channel.kept = len(held)
         if final:
-            self._channels.pop(key, None)
-        if len(passes) == 1:
-            held = channel.held[0]
+            self._forget(channel)
         else:
-            held = "".join(reversed(channel.held))
-        channel.kept, channel.first = len(held), False
+            channel.first, self._last = False, channel
         if channel.changed or channel.decisions:
             return _answer(channel, text, held)
-        return Hold(len(held)) if held else None
+        return Hold(channel.kept) if held else None
 
-    def _begin(self, key: Key, passes: Sequence[Pass], chunk: Chunk) -> Channel:
+    def _find(self, chunk: Chunk) -> Channel:
+        key = (chunk.run.run_id, chunk.message_id, chunk.kind, chunk.call_id)
+        channel = self._channels.get(key)
+        if channel is not None:
+            self._channels.move_to_end(key)
+            return channel
         if chunk.released or len(chunk.pending) != len(chunk.delta):
             raise Broken("has lost its place in this stream: too many others are under way")
-        hold = _share(chunk, sum([each.holds for each in passes]))
-        channel = self._channels[key] = Channel(len(passes), hold, KINDS[chunk.kind])
-        self._channels.move_to_end(key)
+        passes = self._passes[chunk.kind]
+        channel = self._channels[key] = Channel(key, passes, _share(chunk, sum([each.holds for each in passes])))
         if len(self._channels) > MOST_STREAMS:
             self._channels.popitem(last=False)
         return channel
+
+    def _forget(self, channel: Channel) -> None:
+        self._channels.pop(channel.key, None)
+        self._last = None
 
     def _interrupted(self, refused: Refused, channel: Channel) -> list[Decision]:
         """The interrupt, with what the other rules that refuse this text have to say. Wishes to resend combine by OR."""

@@ -1,0 +1,13 @@
+"""Runs code that nobody vouches for: one function, one JSON argument, one JSON result, in a process of its own."""
+
+from .contract import (
+    JSON, Bridge, BridgeRefused, Console, LambdaBroken, LambdaMissing, LambdaOutOfMemory, LambdaRaised, LambdaResultTooLarge,
+    LambdaTimedOut, LambdaTooManyCalls, LambdaUnsupported, Outcome, SandboxError, SandboxLimits, Source,
+)  # fmt: skip
+from .pool import call, close_spares
+
+__all__ = [
+    "JSON", "Bridge", "BridgeRefused", "Console", "LambdaBroken", "LambdaMissing", "LambdaOutOfMemory", "LambdaRaised",
+    "LambdaResultTooLarge", "LambdaTimedOut", "LambdaTooManyCalls", "LambdaUnsupported", "Outcome", "SandboxError", "SandboxLimits",
+    "Source", "call", "close_spares",
+]  # fmt: skip

@@ -1,0 +1,174 @@
+"""What goes into a sandbox, what comes out, and what can go wrong. The same for every language.
+
+    SandboxError                    the call gave no result; `.console` holds what the lambda had written
+    ├── LambdaMissing               no such function in the file
+    ├── LambdaUnsupported           something the language of lambdas lacks: construct, line, way out
+    ├── LambdaRaised                the lambda's own exception, or a file that is no program
+    ├── LambdaTimedOut              over its wall time
+    ├── LambdaOutOfMemory           over its memory, or its stack
+    ├── LambdaResultTooLarge        over the size of a result
+    ├── LambdaTooManyCalls          over the number of bridge calls
+    └── LambdaBroken                the worker ended, or said what is not in the protocol
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
+
+import msgspec
+
+from ..errors import BeforehandError, ConfigError
+from ..frozen import Frozen
+
+JSON: TypeAlias = Any
+"""A JSON value: None, bool, int, float, str, or lists and dicts of them."""
+
+Bridge: TypeAlias = Callable[[str, JSON], Awaitable[JSON]]
+"""The only way out of a sandbox: called with a method's name and its one argument."""
+
+PYTHON = (".py",)
+SCRIPT = (".ts", ".js")
+
+
+class SandboxError(BeforehandError):
+    """A lambda gave no result. The text is one line; `line` is in the file at `path`, `None` where nobody knows it."""
+
+    exit_code = 4
+    console = ""
+
+    def __init__(self, message: str, *, path: str = "", line: int | None = None) -> None:
+        super().__init__(message)
+        self.path, self.line = path, line
+
+
+class LambdaMissing(SandboxError):
+    """The file has no function of this name."""
+
+
+class LambdaUnsupported(SandboxError):
+    """The file uses something that lambdas cannot."""
+
+
+class LambdaRaised(SandboxError):
+    """The lambda raised an exception."""
+
+
+class LambdaTimedOut(SandboxError):
+    """The lambda took longer than `SandboxLimits.wall_time`."""
+
+
+class LambdaOutOfMemory(SandboxError):
+    """The lambda needed more than `SandboxLimits.memory`, or nested its calls too deeply."""
+
+
+class LambdaResultTooLarge(SandboxError):
+    """The result, or what was handed to the bridge, has more than `SandboxLimits.output` bytes of JSON."""
+
+
+class LambdaTooManyCalls(SandboxError):
+    """The lambda called the bridge more than `SandboxLimits.suspensions` times."""
+
+
+class LambdaBroken(SandboxError):
+    """The worker ended without a result, or said something that is not in the protocol."""
+
+
+class BridgeRefused(Exception):
+    """A bridge call was refused. The lambda may catch it: it reads `code` and the text."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code, self.message = code, message
+
+
+class Source(Frozen, gc=False):
+    """The file that holds a lambda: its path inside the workspace, which decides the language, and its text."""
+
+    path: str
+    text: str
+
+    @property
+    def is_python(self) -> bool:
+        return self.path.endswith(PYTHON)
+
+    @property
+    def is_script(self) -> bool:
+        return self.path.endswith(SCRIPT)
+
+
+class SandboxLimits(Frozen, kw_only=True, gc=False):
+    """The bounds of one call. None of them can be lifted."""
+
+    wall_time: float = 5.0
+    """Seconds, the lambda's bridge calls included."""
+    memory: int = 64 * 2**20
+    """Bytes of the lambda's heap."""
+    output: int = 4 * 2**20
+    """Bytes of the JSON text of the result, and of what one bridge call hands over."""
+    suspensions: int = 100
+    """Bridge calls."""
+    console: int = 16_384
+    """Characters of console text that are kept."""
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+                raise ConfigError(f"SandboxLimits.{name} is {value!r}: expected a number above 0; a lambda always has limits")
+
+
+class Console:
+    """What a lambda wrote: the first characters, up to a limit, and how many more there were. Never part of a result."""
+
+    __slots__ = ("_left", "_pieces", "dropped")
+
+    def __init__(self, limit: int) -> None:
+        self._left = limit
+        self._pieces: list[str] = []
+        self.dropped = 0
+
+    def write(self, text: str) -> None:
+        kept = text[: self._left]
+        if kept:
+            self._pieces.append(kept)
+            self._left -= len(kept)
+        self.dropped += len(text) - len(kept)
+
+    @property
+    def text(self) -> str:
+        written = "".join(self._pieces)
+        return f"{written}\n[{self.dropped} more characters]" if self.dropped else written
+
+
+class Outcome(Frozen):
+    """`value` is what the function returned, `console` what it wrote, `duration` how many seconds it took."""
+
+    value: JSON
+    console: str
+    duration: float
+
+
+class Job(Frozen):
+    """One call, as a worker gets it. `argument` is JSON text."""
+
+    source: Source
+    function: str
+    argument: str
+    limits: SandboxLimits
+    bridge: Bridge
+    console: Console
+
+    def error(self, kind: type[SandboxError], what: str, line: int | None = None) -> SandboxError:
+        """One line about this lambda: where, then what."""
+        path = self.source.path
+        where = f"{path}:{line}" if line else f"{path}:{self.function}"
+        return kind(f"{where}: {one_line(what)}", path=path, line=line)
+
+
+def one_line(text: str, most: int = 500) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= most else line[: most - 3] + "..."
+
+
+decode_json = msgspec.json.Decoder().decode

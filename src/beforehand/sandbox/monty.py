@@ -1,0 +1,200 @@
+"""Python lambdas, in `pydantic-monty`: an interpreter without files, network, environment or processes, in its own process.
+
+The argument and the result cross as JSON text, so that a value made by a lambda is never turned into host objects
+before its size is known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pydantic_monty as monty
+
+from .contract import (
+    BridgeRefused, Job, LambdaBroken, LambdaMissing, LambdaOutOfMemory, LambdaRaised, LambdaResultTooLarge, LambdaTimedOut,
+    LambdaTooManyCalls, LambdaUnsupported, SandboxError, decode_json, one_line,
+)  # fmt: skip
+from .process import bound, kill
+
+_HEAD_ROOM = 256 * 2**20
+"""Private memory of a worker beside the lambda's heap."""
+_RECURSION = 400
+_PREPARE = "import adf"
+_CALL = """
+import json as _json
+_value = {function}(_json.loads(_argument))
+if type(_value).__name__ == 'coroutine': _value = await _value
+_json.dumps(_value)
+"""
+_FILE = "<python-input-1>"
+"""What Monty calls the second thing it is fed: the lambda's file."""
+_DRIVER = "<python-input-2>"
+
+
+class MontyWorker:
+    """One process for one call. `start` it ahead of time, `run` a job, `kill` it."""
+
+    def __init__(self) -> None:
+        self._pool = monty.AsyncMonty(min_processes=1, max_processes=1, max_checkouts_per_worker=1)
+        self._pid: int | None = None
+        self._calls: set[asyncio.Future[Any]] = set()
+        self._too_many = False
+        self._too_large = 0
+
+    async def start(self) -> None:
+        await self._pool.__aenter__()
+
+    async def run(self, job: Job) -> bytes:
+        """The JSON text of what the lambda returned. Raises a `SandboxError`."""
+        limits = job.limits
+        checkout = self._pool.checkout(
+            script_name=job.source.path,
+            limits={
+                "max_memory": limits.memory,
+                "max_feed_duration_secs": limits.wall_time,
+                "max_suspensions": limits.suspensions + 100,  # imports and names count there, calls are counted here
+                "max_recursion_depth": _RECURSION,
+                "max_total_sleep_secs": limits.wall_time,
+            },
+            external_modules={"adf": _Adf(self, job)},
+        )
+        try:
+            async with checkout as session:
+                self._pid = checkout.worker_pid
+                if self._pid is not None:
+                    bound(self._pid, data=limits.memory + _HEAD_ROOM, cpu=limits.wall_time)
+
+                def write(stream: str, text: str) -> None:
+                    job.console.write(text)
+
+                await session.feed_run(_PREPARE, print_callback=write)
+                await session.feed_run(job.source.text, print_callback=write)
+                driver = _CALL.format(function=job.function)
+                returned = await session.feed_run(driver, inputs={"_argument": job.argument}, print_callback=write)
+        except monty.MontyError as error:
+            raise self._explained(job, error) from None
+        if not isinstance(returned, str):
+            raise job.error(LambdaBroken, "its result did not arrive as JSON")
+        if len(returned) > limits.output:
+            raise too_large(job, len(returned))
+        return returned.encode("utf-8", "backslashreplace")
+
+    def kill(self) -> None:
+        """End the process and every bridge call under way."""
+        for call in self._calls:
+            call.cancel()
+        if self._pid is not None:
+            kill(self._pid)
+            self._pid = None
+
+    async def aclose(self) -> None:
+        """Free what is left of a worker, killed or never used."""
+        self.kill()
+        await self._pool.__aexit__(None, None, None)
+
+    async def bridge_call(self, job: Job, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], count: int) -> Any:
+        if count > job.limits.suspensions:
+            self._too_many = True
+            raise BridgeRefused("LIMIT", f"more than {job.limits.suspensions} bridge calls")
+        if kwargs and not args:
+            argument: Any = kwargs
+        elif len(args) <= 1 and not kwargs:
+            argument = args[0] if args else {}
+        else:
+            raise BridgeRefused("INVALID_INPUT", f"adf.{method} takes one object, or its fields as keywords")
+        try:
+            text = msgspec.json.encode(argument)
+        except (TypeError, ValueError, msgspec.MsgspecError, RecursionError) as error:
+            raise BridgeRefused("INVALID_INPUT", f"adf.{method} was given what JSON cannot hold: {error}") from None
+        if len(text) > job.limits.output:
+            self._too_large = len(text)
+            raise BridgeRefused("LIMIT", f"adf.{method} was given {len(text)} bytes")
+        call = asyncio.ensure_future(job.bridge(method, decode_json(text)))
+        self._calls.add(call)
+        try:
+            return await call
+        finally:
+            self._calls.discard(call)
+
+    def _explained(self, job: Job, error: Exception) -> SandboxError:
+        """The typed error that a failure inside the interpreter stands for."""
+        if self._too_many:
+            return job.error(LambdaTooManyCalls, f"made more than {job.limits.suspensions} bridge calls")
+        if self._too_large:
+            return too_large(job, self._too_large, "handed the bridge")
+        if not isinstance(error, monty.MontyRuntimeError | monty.MontySyntaxError):
+            return job.error(LambdaBroken, f"its worker ended without a result ({one_line(str(error))})")
+        inner = error.exception()
+        frames = error.traceback()
+        line = next((f.line for f in reversed(frames) if f.filename == _FILE), None)
+        text = error.display("msg")
+        if isinstance(error, monty.MontySyntaxError):
+            return job.error(LambdaRaised, f"is not a Python program: {text}", line)
+        if isinstance(inner, MemoryError):
+            return job.error(LambdaOutOfMemory, f"needed more than its {job.limits.memory:,} bytes of memory", line)
+        if isinstance(inner, RecursionError):
+            return job.error(LambdaOutOfMemory, "nested its calls, or its result, too deeply", line)
+        if isinstance(inner, TimeoutError) and not frames:
+            return timed_out(job)
+        return _of_the_file(job, inner, text, line, frames)
+
+
+def _of_the_file(job: Job, inner: BaseException, text: str, line: int | None, frames: list[Any]) -> SandboxError:
+    if isinstance(inner, NotImplementedError) and "does not yet support" in text:
+        construct = text.partition("does not yet support ")[2]
+        return job.error(LambdaUnsupported, f"Python lambdas have no {_without_article(construct)}: {_way_out(construct)}", line)
+    if isinstance(inner, ModuleNotFoundError):
+        return job.error(LambdaUnsupported, f"{text}: lambdas import a part of the standard library and nothing else; "
+                         "put the code into this file, or call another file with adf.sys_lambda", line)  # fmt: skip
+    if isinstance(inner, ImportError):
+        return job.error(LambdaUnsupported, f"{text}: lambdas cannot import their siblings; "
+                         "put the code into this file, or call the other file with adf.sys_lambda", line)  # fmt: skip
+    if line is None and isinstance(inner, NameError) and job.function in text:
+        return job.error(LambdaMissing, f"has no function {job.function!r}")
+    if line is None and isinstance(inner, TypeError) and "JSON serializable" in text:
+        return job.error(LambdaRaised, f"returned what JSON cannot hold: {text}")
+    if line is None and isinstance(inner, TypeError) and "not callable" in text:
+        return job.error(LambdaMissing, f"{job.function!r} is no function")
+    if isinstance(inner, TypeError) and len(frames) <= 1 and f"{job.function}()" in text:
+        return job.error(LambdaRaised, f"is called with one argument, an object: write def {job.function}(input): ... ({text})", line)
+    name = error_name(inner, text)
+    return job.error(LambdaRaised, f"raised {name}", line)
+
+
+def error_name(inner: BaseException, text: str) -> str:
+    return f"{type(inner).__name__}: {text}" if text else type(inner).__name__
+
+
+def timed_out(job: Job) -> SandboxError:
+    return job.error(LambdaTimedOut, f"gave no answer within {job.limits.wall_time:g} s")
+
+
+def too_large(job: Job, size: int, what: str = "returned") -> SandboxError:
+    return job.error(LambdaResultTooLarge, f"{what} {size:,} bytes of JSON, more than {job.limits.output:,}")
+
+
+def _without_article(construct: str) -> str:
+    return construct.removeprefix("the ").removeprefix("a ")
+
+
+_WAYS_OUT = {
+    "inheritance": "use a plain class, a dataclass or functions",
+    "yield": "build a list and return it",
+    "'del'": "assign None, or use dict.pop",
+    "global": "pass the value as an argument",
+    "nonlocal": "return the value",
+}
+
+
+def _way_out(construct: str) -> str:
+    return next((way for word, way in _WAYS_OUT.items() if word in construct), "write it with functions, dicts and lists") + \
+        ", or write the lambda in TypeScript"  # fmt: skip
+
+
+class _Adf:
+    """Makes the module `adf` of one call: every name in it is a bridge method, known to the host or not."""
+
+    def __init__(self, worker: MontyWorker, job: Job) -> None:
+        self._worker, self._job, self._count = worker, job, 0
