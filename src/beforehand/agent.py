@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any, NoReturn
 
-from .assembly import listed, make_plan
+from .assembly import listed, make_plan, watch
 from .conversation import Conversation, Prompt
 from .emitter import Emitter, Listener
 from .errors import FrozenError, UsageError
@@ -28,8 +29,10 @@ class Agent:
 
     `model` is a name such as "openai:gpt-4o-mini" (with `base_url` for any compatible endpoint) or a `Model`.
     `instructions` are text, or text and functions of the run whose text is appended for each request. `hooks` are hooks,
-    objects with decorated methods, or paths of Python files. `on_ask` answers `Ask` while the run waits; without it the
-    run suspends. `prices` by model name make `run.cost`. Raises a `ConfigError` for anything that can never work.
+    objects with decorated methods, or paths: of Python files, rule files, or folders of rule files. Without a path for
+    rules, the folder that BEFOREHAND_HOOKS_DIR (or LLM_CHAT_HOOKS_DIR) names is loaded. `on_ask` answers `Ask` while the
+    run waits; without it the run suspends. `prices` by model name make `run.cost`. Raises a `ConfigError` for anything
+    that can never work.
     """
 
     __slots__ = ("_listeners", "_settings", "plan")
@@ -82,7 +85,7 @@ class Agent:
 
     def __repr__(self) -> str:
         plan = self.plan
-        tools, hooks = [tool.name for tool in plan.tools], [hook.name for hook in plan.hooks.hooks]
+        tools, hooks = [tool.name for tool in plan.tools], [hook.name for hook in self.hooks]
         return f"Agent({plan.name!r}, model={plan.model!r}, {tools=}, {hooks=})"
 
     def replace(self, **changes: Any) -> Agent:
@@ -92,7 +95,27 @@ class Agent:
     @property
     def hooks(self) -> tuple[Hook, ...]:
         """Every hook, in the order of registration."""
-        return self.plan.hooks.hooks  # type: ignore[no-any-return]
+        return self.plan.hooks.current.hooks  # type: ignore[no-any-return]
+
+    def get_json_hooks(self) -> list[dict[str, Any]]:
+        """The rules loaded from rule files: label, target, source file and line, state ("active" or "spent"), firings."""
+        rules = self.plan.hooks.rules
+        return [] if rules is None else rules.describe()
+
+    @contextlib.asynccontextmanager
+    async def watch_rules(self) -> AsyncIterator[None]:
+        """While this is open, edited rule files are loaded anew.
+
+        Runs that start afterwards take the new set, runs in flight keep theirs. An edit with a mistake changes nothing and
+        is logged. `ConfigError` if this agent has no rule files.
+        """
+        watcher = watch(self)
+        task = asyncio.ensure_future(watcher.run())
+        try:
+            yield
+        finally:
+            watcher.stop()
+            await task
 
     # --- running ---
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from .errors import ConfigError, HookDefinitionError, ToolDefinitionError, UnknownModel
-from .hooks.hook import Hook, where_of
+from .hooks.hook import Hook
 from .hooks.registry import HookSet, collect
 from .limits import Limits
 from .messages import THINKING_LEVELS, Options, Price
 from .models.base import Model
-from .state import OnAsk, Plan
+from .state import HookSource, OnAsk, Plan
 from .tools import Tool, tool
 
 ADAPTERS: dict[str, tuple[str, str]] = {
@@ -86,7 +87,7 @@ def make_plan(
         return cache[name]
 
     return Plan(
-        model=loaded, system=system, dynamic=dynamic, tools=load_tools(tools), hooks=HookSet(load_hooks(hooks)), limits=limits,
+        model=loaded, system=system, dynamic=dynamic, tools=load_tools(tools), hooks=load_hooks(hooks), limits=limits,
         options=options, tool_mode=settings["tool_mode"], prices=dict(prices), on_ask=on_ask, resolve_model=resolve,
         name=settings["name"],
     )  # fmt: skip
@@ -130,15 +131,49 @@ def load_tools(tools: Iterable[Any]) -> tuple[Tool, ...]:
     return tuple(loaded.values())
 
 
-def load_hooks(items: Iterable[Any]) -> list[Hook]:
-    """Hooks as given; a path to a Python file stands for the hooks it defines."""
-    hooks: list[Any] = []
+def load_hooks(items: Iterable[Any]) -> HookSource:
+    """Hooks as given; a path stands for the hooks of a Python file, or the rules of a rule file or folder.
+
+    All rules make one set, which stands where the first of their paths is given. The environment's folder is used if no
+    path is given for rules, and then comes last.
+    """
+    before: list[Any] = []
+    after: list[Any] = []
+    paths: list[Path] = []
     for item in listed(items, "hooks"):
-        if isinstance(item, str | Path):
-            hooks += hooks_in_file(Path(item))
+        place = after if paths else before
+        if not isinstance(item, str | Path):
+            place.append(item)
+        elif Path(item).suffix == ".py":
+            place += hooks_in_file(Path(item))
         else:
-            hooks.append(item)
-    return collect(hooks)
+            paths.append(Path(item))
+    if not paths and any(os.environ.get(name) for name in RULES_FROM):
+        folder = importlib.import_module("beforehand.rules").rules_folder(None, os.environ)
+        paths = [folder] if folder is not None else []
+    first, last = collect(before), collect(after)
+    if not paths:
+        return HookSource(HookSet(first))
+    rules = importlib.import_module("beforehand.rules").load_rules(paths)
+    source = HookSource(HookSet([*first, *rules.hooks, *last]), rules)
+    source.compose = lambda new: HookSet([*first, *new.hooks, *last])
+    return source
+
+
+RULES_FROM = ("BEFOREHAND_HOOKS_DIR", "LLM_CHAT_HOOKS_DIR")
+
+
+def watch(agent: Any) -> Any:
+    """A watcher that keeps an agent's rules as their files are."""
+    source: HookSource = agent.plan.hooks
+    if source.rules is None or source.compose is None:
+        raise ConfigError("this agent has no rule files to watch: give their folder as hooks=[...]")
+    compose = source.compose
+
+    def changed(rules: Any) -> None:
+        source.current, source.rules = compose(rules), rules
+
+    return importlib.import_module("beforehand.rules").Watcher(source.rules.paths, source.rules, on_change=changed)
 
 
 def hooks_in_file(path: Path) -> list[Hook]:
@@ -191,6 +226,3 @@ def _line_of(error: Exception, path: Path) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     lines = [f.lineno for f in frames if Path(f.filename).resolve() == path.resolve()]
     return f"{path}:{lines[-1]}" if lines else str(path)
-
-
-__all__ = ["ADAPTERS", "load_file", "load_hooks", "load_model", "load_tools", "make_plan", "where_of"]

@@ -26,6 +26,19 @@ OnAsk = Callable[[PendingApproval], Awaitable[HumanAnswer] | HumanAnswer]
 Instructions = Callable[[RunInfo], Awaitable[str] | str]
 
 
+class HookSource:
+    """Where an agent's hooks come from: a fixed set, unless rule files are watched.
+
+    A run takes what is `current` when it starts. `rules` is the set of rules in it, `compose` makes a hook set with others.
+    """
+
+    __slots__ = ("compose", "current", "rules")
+
+    def __init__(self, current: Any, rules: Any = None) -> None:
+        self.current, self.rules = current, rules
+        self.compose: Callable[[Any], Any] | None = None
+
+
 class Plan(Frozen, kw_only=True):
     """What an agent is: everything a run captures when it starts."""
 
@@ -33,7 +46,7 @@ class Plan(Frozen, kw_only=True):
     system: str
     dynamic: tuple[Instructions, ...]
     tools: tuple[Tool, ...]
-    hooks: Any
+    hooks: HookSource
     limits: Limits
     options: Options
     tool_mode: str
@@ -97,7 +110,7 @@ class RunState:
 
     def __init__(self, plan: Plan, history: History, events: Emitter, queues: Queues) -> None:
         self.plan, self.history, self.events, self.queues = plan, history, events, queues
-        self.hooks = plan.hooks
+        self.hooks = plan.hooks.current
         self.context = history
         self.store: Callable[[Message], None] = history.append
         self.use_limits(plan.limits)

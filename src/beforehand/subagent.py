@@ -12,7 +12,7 @@ from .decisions import Deny, PendingApproval
 from .emitter import Emitter
 from .results import RunResult
 from .seams import RunInfo
-from .state import RunState
+from .state import HookSource, RunState
 from .calls import Suspend
 from .tools import Tool, ToolContext, ToolResult, tool
 
@@ -35,7 +35,7 @@ class _Child:
     def __init__(self, agent: Any, parent: RunState, call_id: str, inherit: bool, events: bool) -> None:
         self.parent, self.call_id, self.inherit = parent, call_id, inherit
         plan = agent.plan
-        hooks = plan.hooks.inheriting(parent.plan.hooks) if inherit else plan.hooks
+        hooks = HookSource(plan.hooks.current.inheriting(parent.hooks)) if inherit else plan.hooks
         on_ask = plan.on_ask or parent.plan.on_ask
         calling = parent.calls.get(call_id)
         if on_ask is None and calling is not None and calling.parent_id is not None:

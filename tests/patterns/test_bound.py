@@ -92,8 +92,9 @@ def test_a_match_that_begins_too_far_back_is_not_found() -> None:
 
 def test_a_match_that_only_waits_for_one_from_further_left_is_taken_at_the_bound() -> None:
     rules = [Rule(r"Q_[\w ]*: (\d+)", "far", group=1), Rule(r"Z_\d", "near")]
-    reader = fed(rules, "Q_ some Z_1 other words and more Z_2", 1, 12)
-    assert [(m.rule.id, m.text, m.forced) for m in reader.matches] == [("near", "Z_1", False), ("near", "Z_2", False)]
+    for size in (1, 20, 100):
+        reader = fed(rules, "Q_ some Z_1 other words and more Z_2", size, 12)
+        assert [(m.rule.id, m.text, m.forced) for m in reader.matches] == [("near", "Z_1", False), ("near", "Z_2", False)]
     reader = fed(rules, "Q_ some Z_1 other: 12", 1, 22)
     assert [(m.rule.id, m.forced) for m in reader.matches] == [("far", False)]
 
@@ -103,6 +104,12 @@ def test_a_group_that_is_too_long_is_forced_from_its_start() -> None:
     first, last = reader.matches
     assert (first.forced, first.start, first.span) == (True, 2, (6, 17))
     assert (last.forced, last.start, last.span) == (False, 2, (17, 18))
+
+
+def test_when_the_replaced_group_was_over_by_then_no_more_is_replaced() -> None:
+    reader = fed([Rule(r"Q_(\d+)[a-z]*!", group=1)], "Q_123" + "a" * 15 + "! b", 1, 10)
+    assert [(m.span, m.forced) for m in reader.matches] == [((2, 13), True)]
+    assert reader.shown == "Q_<0:Q_123aaaaaaaa>aaaaaaa! b"
 
 
 def test_the_beginning_of_an_alarm_can_reach_the_bound_too() -> None:

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from patterns.random_rules import MORE, patterns, texts
 
 from beforehand.stream import engine
-from beforehand.stream.prefix import END, alarm, frontier, knotted, parts
+from beforehand.stream.alarm import alarm
+from beforehand.stream.prefix import END, frontier, knotted, parts
 from beforehand.stream.regex import parse, show
 
 

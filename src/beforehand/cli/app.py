@@ -19,7 +19,7 @@ app = typer.Typer(
 
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 Plain = Annotated[bool, typer.Option("--plain", help="No colours, no boxes.")]
-HookFiles = Annotated[list[Path] | None, typer.Option("--hooks", help="Python file with hooks; may be given several times.")]
+HookFiles = Annotated[list[Path] | None, typer.Option("--hooks", help="Python file with hooks, rule file or folder of them; may be given several times.")]
 ToolFiles = Annotated[list[Path] | None, typer.Option("--tools", help="Python file with tools; may be given several times.")]
 
 
@@ -118,3 +118,44 @@ def seams(
             print(page.markdown(), end="")
         else:
             page.show_matrix(console_for(sys.stdout, plain))
+
+
+RulePaths = Annotated[list[Path], typer.Argument(help="Rule files, or folders of them.")]
+
+
+@app.command()
+def check(paths: RulePaths, debug: Debug = False) -> None:
+    """Validate rule files and print what each rule becomes. Exit code 2 if anything is wrong."""
+    with reported(debug):
+        from ..rules import check as check_rules
+
+        report = check_rules(paths)
+        print(report)
+    raise typer.Exit(0 if report.ok else 2)
+
+
+@app.command("try")
+def try_(
+    paths: RulePaths,
+    on: Annotated[Path, typer.Option("--on", help="A recorded conversation (.jsonl) or stream (.sse).")],
+    debug: Debug = False,
+) -> None:
+    """Play a recording past rule files: what each rule would do, and what the reader would have seen."""
+    with reported(debug):
+        from ..rules import load_rules, try_rules
+
+        print(try_rules(load_rules(paths), on))
+
+
+schema = typer.Typer(help="Print the JSON Schema of a file format.", no_args_is_help=True)
+app.add_typer(schema, name="schema")
+
+
+@schema.command()
+def rules() -> None:
+    """The JSON Schema of rule files, for an editor's completion and checks."""
+    import json
+
+    from ..rules import rules_json_schema
+
+    print(json.dumps(rules_json_schema(), indent=2))

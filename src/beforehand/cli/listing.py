@@ -21,7 +21,7 @@ POLICIES = {
 
 def list_hooks(hook_files: tuple[Path, ...], tool_files: tuple[Path, ...], console: Console | None) -> None:
     """Print the hooks of these files as one agent would ask them, and the tools among which hooks are not inherited."""
-    hooks = in_order(load_hooks(hook_files))
+    hooks = in_order(list(load_hooks(hook_files).current.hooks))
     tools = load_tools(tool for path in tool_files for tool in tools_in_file(path))
     rows = [describe(hook) for hook in hooks]
     exposed = [f"{t.name} ({t.where})" for t in tools if getattr(t.unguarded, "inherits", True) is False]

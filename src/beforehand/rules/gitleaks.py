@@ -8,22 +8,37 @@ from collections.abc import Callable
 from pathlib import Path as FilePath
 from typing import Any
 
-from beforehand.stream.patterns import Match, PatternError, Rule
-from beforehand.stream.patterns import PatternSet
+from beforehand.frozen import Frozen
+from beforehand.stream.patterns import Match, PatternError, PatternSet, Rule
+from beforehand.stream.regex import parse
 
 from .documents import read_utf8
-from .places import Document, Malformed, Place
+from .places import Document, Malformed, Path, Place
 from .toml_places import read_toml
 
 Allows = Callable[[str, str], bool]
 """Whether a secret (and the match it stands in) is on a list of those that are no secrets."""
 
 
-def read_gitleaks(file: FilePath) -> tuple[list[Rule], Callable[[Match], bool] | None, list[str]]:
-    """The patterns of a gitleaks file, what decides whether a match counts, and notes about what could not be used.
+class Secrets(Frozen):
+    """What a gitleaks file has: the patterns, whether a match counts, notes about what could not be used."""
 
-    Raises `Malformed`.
-    """
+    file: str
+    rules: tuple[Rule, ...]
+    accept: Callable[[Match], bool]
+    notes: tuple[str, ...]
+    places: dict[str, Place]
+
+    def explain(self, error: PatternError) -> str:
+        """A pattern that RE2 does not take, with the rule and the line it stands in."""
+        rule = next((rule for rule in self.rules if rule.pattern == error.pattern), self.rules[0])
+        place = self.places[rule.id]
+        nearest = f": {error.nearest}" if error.nearest else ""
+        return f"{self.file}:{place.line}:{place.column}: rule {rule.id!r}: RE2 refuses {error.construct}{nearest}"
+
+
+def read_gitleaks(file: FilePath) -> Secrets:
+    """Read a gitleaks configuration. Raises `Malformed`."""
     document = read_toml(read_utf8(file), lift=False)
     entries = document.value.get("rules")
     if not isinstance(entries, list) or not entries:
@@ -31,22 +46,27 @@ def read_gitleaks(file: FilePath) -> tuple[list[Rule], Callable[[Match], bool] |
     rules: list[Rule] = []
     notes: list[str] = []
     checks: dict[str, _Check] = {}
+    places: dict[str, Place] = {}
     shared = _allow_lists(document, document.value, ())
     for i, entry in enumerate(entries):
         path = ("rules", i)
         if not isinstance(entry, dict) or not isinstance(entry.get("id"), str):
             raise Malformed(document.place(path), "a gitleaks rule needs an 'id'")
+        name = entry["id"]
         if "regex" not in entry:
-            notes.append(f"the gitleaks rule {entry['id']!r} is about file names, which no text has: it is left out")
+            notes.append(f"the gitleaks rule {name!r} is about file names, which no text has: it is left out")
             continue
+        if name in checks:
+            raise Malformed(document.place(path), f"a second gitleaks rule has the id {name!r}")
         rules.append(_rule(document, entry, path))
-        checks[entry["id"]] = _Check(_number(document, entry, path, "entropy"), [*shared, *_allow_lists(document, entry, path)])
+        checks[name] = _Check(_number(document, entry, path, "entropy"), [*shared, *_allow_lists(document, entry, path)])
+        places[name] = document.place((*path, "regex"))
     if not rules:
         raise Malformed(Place(1, 1), "this gitleaks configuration has no rule with a regex")
-    return rules, lambda match: checks[match.rule.id].accepts(match), notes
+    return Secrets(str(file), tuple(rules), lambda match: checks[match.rule.id].accepts(match), tuple(notes), places)
 
 
-def _rule(document: Document, entry: dict[str, Any], path: tuple[str | int, ...]) -> Rule:
+def _rule(document: Document, entry: dict[str, Any], path: Path) -> Rule:
     group = entry.get("secretGroup", 0)
     keywords = entry.get("keywords", [])
     if not isinstance(entry["regex"], str):
@@ -56,20 +76,13 @@ def _rule(document: Document, entry: dict[str, Any], path: tuple[str | int, ...]
     if not isinstance(keywords, list) or not all(isinstance(word, str) for word in keywords):
         raise Malformed(document.place((*path, "keywords")), "'keywords' must be a list of strings")
     # Without a secretGroup, gitleaks takes the first group that is not empty.
-    rule = Rule(entry["regex"], entry["id"], tuple(keywords), group or _first_groups(entry["regex"]))
-    try:
-        PatternSet([rule])
-    except PatternError as error:
-        raise Malformed(document.place((*path, "regex")), f"rule {entry['id']!r}: {error}") from None
-    return rule
+    return Rule(entry["regex"], entry["id"], tuple(keywords), group or _all_groups(entry["regex"]))
 
 
-def _first_groups(pattern: str) -> int | tuple[int, ...]:
-    from beforehand.stream.regex import Group, Node, parse, reshape  # noqa: F401
-
+def _all_groups(pattern: str) -> int | tuple[int, ...]:
     try:
         count = _groups(parse(pattern))
-    except PatternError:
+    except PatternError:  # said when it is compiled
         return 0
     return tuple(range(1, count + 1)) or 0
 
@@ -79,7 +92,7 @@ def _groups(node: Any) -> int:
     return sum([_groups(item) for item in inner]) + hasattr(node, "number")
 
 
-def _number(document: Document, entry: dict[str, Any], path: tuple[str | int, ...], name: str) -> float:
+def _number(document: Document, entry: dict[str, Any], path: Path, name: str) -> float:
     value = entry.get(name, 0.0)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise Malformed(document.place((*path, name)), f"{name!r} must be a number")
@@ -106,7 +119,7 @@ def entropy(text: str) -> float:
     return -sum([n / size * math.log2(n / size) for n in Counter(text).values()]) if size else 0.0
 
 
-def _allow_lists(document: Document, entry: dict[str, Any], path: tuple[str | int, ...]) -> list[Allows]:
+def _allow_lists(document: Document, entry: dict[str, Any], path: Path) -> list[Allows]:
     lists: list[Allows] = []
     for name in ("allowlist", "allowlists"):
         value = entry.get(name, [])
@@ -119,7 +132,7 @@ def _allow_lists(document: Document, entry: dict[str, Any], path: tuple[str | in
     return lists
 
 
-def _allow_list(document: Document, item: dict[str, Any], path: tuple[str | int, ...]) -> Allows:
+def _allow_list(document: Document, item: dict[str, Any], path: Path) -> Allows:
     patterns = item.get("regexes", [])
     words = [word.lower() for word in item.get("stopwords", []) if isinstance(word, str)]
     target = item.get("regexTarget", "secret")

@@ -10,14 +10,13 @@ import msgspec
 from msgspec import UNSET
 
 from beforehand.stream.patterns import PatternError
-from beforehand.stream.patterns import Rule as Pattern
 
 from . import schema
 from .advice import advise
 from .calls import argument_steps
 from .documents import SUFFIXES, read_document
 from .gitleaks import read_gitleaks
-from .match import Accept, ArgumentTest, Finder
+from .match import ArgumentTest, Finder
 from .places import Document, Malformed, Path
 from .problems import Problem, RuleFileError, field_name
 from .rule import Rule
@@ -142,22 +141,26 @@ class _Reading:
         if definition.regex is not UNSET and definition.patterns_from is not UNSET:
             self.wrong((*path, "patternsFrom"), "a rule has either 'regex' or 'patternsFrom': write two rules")
         if definition.regex is not UNSET:
-            return self._compiled([Pattern(definition.regex)], None, (*path, "regex"))
+            return self._compiled(definition.regex, (*path, "regex"))
         if definition.patterns_from is UNSET:
             return None
         source = self.file.parent / definition.patterns_from
         where = (*path, "patternsFrom")
         try:
-            patterns, accept, notes = read_gitleaks(source)
+            secrets = read_gitleaks(source)
         except Malformed as error:
             self.wrong(where, f"{source}:{error.place.line}:{error.place.column}: {error.why}")
             return None
-        self.loaded.warnings += [self._problem(where, note) for note in notes]
-        return self._compiled(patterns, accept, where)
-
-    def _compiled(self, patterns: list[Pattern], accept: Accept | None, where: Path) -> Finder | None:
+        self.loaded.warnings += [self._problem(where, note) for note in secrets.notes]
         try:
-            return Finder(patterns, accept)
+            return Finder(secrets.rules, secrets.accept)
+        except PatternError as error:
+            self.wrong(where, secrets.explain(error))
+            return None
+
+    def _compiled(self, pattern: str, where: Path) -> Finder | None:
+        try:
+            return Finder.of(pattern)
         except PatternError as error:
             at = "" if error.position is None else f" at character {error.position + 1} ({error.pattern[error.position : error.position + 12]!r})"
             nearest = f": {error.nearest}" if error.nearest else ""
@@ -173,7 +176,7 @@ class _Reading:
             for step in where:
                 value = value.get(step) if isinstance(value, dict) else None
             if isinstance(value, str) and value:
-                self._compiled([Pattern(value)], None, (*path, *where))
+                self._compiled(value, (*path, *where))
 
     def _tests(self, definition: Any, path: Path) -> list[ArgumentTest]:
         tests = []
@@ -184,7 +187,7 @@ class _Reading:
                 self.wrong(where, "expected a condition: 'regex', 'equals', 'min' or 'max'")
             if low is not UNSET and high is not UNSET and low > high:
                 self.wrong((*where, "min"), f"no number is both at least {low:g} and at most {high:g}")
-            finder = None if condition.regex is UNSET else self._compiled([Pattern(condition.regex)], None, (*where, "regex"))
+            finder = None if condition.regex is UNSET else self._compiled(condition.regex, (*where, "regex"))
             try:
                 tests.append(ArgumentTest(pointer, condition, finder))
             except ValueError as error:

@@ -120,13 +120,13 @@ class Channel:
     """
 
     __slots__ = (
-        "call_id", "changed", "chunk", "decisions", "first", "forced", "held", "hold", "kept", "key", "kind", "passes", "scanners", "single",
+        "call_id", "changed", "chunk", "decisions", "first", "forced", "held", "hold", "kept", "key", "kind", "message_id", "passes", "scanners", "single",
         "text", "type",
     )  # fmt: skip
 
     def __init__(self, key: Key, passes: Sequence[Pass], hold: int) -> None:
         self.key, self.hold = key, hold
-        _, _, self.kind, self.call_id = key
+        _, self.message_id, self.kind, self.call_id = key
         self.type = KINDS[self.kind]
         self.passes = tuple(enumerate(passes))
         self.single = len(passes) == 1
@@ -140,8 +140,8 @@ class Channel:
         self.decisions: list[Decision] = []
 
     def is_of(self, chunk: Chunk) -> bool:
-        """Whether this is the channel of a chunk, within one message."""
-        return self.kind == chunk.kind and self.call_id == chunk.call_id
+        """Whether this is the channel of a chunk, within one run."""
+        return self.message_id == chunk.message_id and self.kind == chunk.kind and self.call_id == chunk.call_id
 
     def variables(self, matched: bool) -> dict[str, Any]:
         """What templates can show of the chunk."""
@@ -316,10 +316,11 @@ class Stage:
             self._passes[kind] = shared[key]
         self._channels: OrderedDict[Key, Channel] = OrderedDict()
         self._last: Channel | None = None
+        self._last_run: Any = None
 
     def __call__(self, chunk: Chunk) -> Any:
         last = self._last  # nearly every chunk goes on where the one before stopped
-        if last is not None and last.chunk.message_id is chunk.message_id and last.chunk.run is chunk.run and last.is_of(chunk):
+        if last is not None and chunk.run is self._last_run and last.is_of(chunk):
             channel = last
         elif self._passes[chunk.kind]:
             channel = self._find(chunk)
@@ -342,9 +343,11 @@ class Stage:
         if final:
             self._forget(channel)
         else:
-            channel.first, self._last = False, channel
+            channel.first = False
+            self._last, self._last_run = channel, chunk.run
         if channel.changed or channel.decisions:
             return _answer(channel, text, held)
+        channel.chunk = None
         return Hold(channel.kept) if held else None
 
     def _find(self, chunk: Chunk) -> Channel:
@@ -363,7 +366,7 @@ class Stage:
 
     def _forget(self, channel: Channel) -> None:
         self._channels.pop(channel.key, None)
-        self._last = None
+        self._last = self._last_run = None
 
     def _interrupted(self, refused: Refused, channel: Channel) -> list[Decision]:
         """The interrupt, with what the other rules that refuse this text have to say. Wishes to resend combine by OR."""
@@ -387,7 +390,8 @@ def _share(chunk: Chunk, holding: int) -> int:
 def _answer(channel: Channel, shown: str, held: str) -> Any:
     """What the stage says about a chunk at which something has happened: no more than it must, as every decision is recorded."""
     verdict: Decision | None = None
-    if channel.changed and shown + held != channel.chunk.pending:
+    chunk, channel.chunk = channel.chunk, None
+    if channel.changed and shown + held != chunk.pending:
         verdict = Replace(text=shown + held, hold=len(held))
     elif held:
         verdict = Hold(len(held))
