@@ -137,7 +137,7 @@ class Agent:
     def run_sync(
         self, prompt: Prompt, *, check: bool = True, run_id: str | None = None, deps: Any = None, limits: Limits | None = None
     ) -> RunResult:
-        """`run` for code without an event loop. Closes the model's connections at the end."""
+        """`run` for code without an event loop. Closes its own connections, and no other loop's."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:

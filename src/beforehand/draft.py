@@ -52,7 +52,8 @@ class Outgoing(msgspec.Struct, eq=False):
 class Draft(msgspec.Struct, eq=False):
     """A reply while it arrives: its parts in order, and how it ended.
 
-    `released` counts the characters shown; `withheld` gathers those that wait for a hook with `hold=True`.
+    `released` counts the characters shown; `withheld` gathers those that wait for a hook with `hold=True`; `raw` says that
+    the parts are as the model sent them, because nobody has been asked about them yet.
     """
 
     id: str
@@ -64,7 +65,8 @@ class Draft(msgspec.Struct, eq=False):
     usage: Usage = NO_USAGE
     started: bool = False
     released: int = 0
-    withheld: list[tuple[ChunkKind, str]] | None = None
+    withheld: list[tuple[ChunkKind, str, str | None]] | None = None
+    raw: bool = False
 
     def add(self, kind: str, text: str) -> None:
         if self.parts and self.parts[-1][0] == kind:
@@ -79,7 +81,7 @@ class Draft(msgspec.Struct, eq=False):
 
     def content(self, with_calls: bool) -> tuple[Part, ...]:
         content: list[Part] = []
-        for kind, value in self.parts:
+        for kind, value in () if self.raw else self.parts:
             if kind == "call":
                 if with_calls:
                     content.append(ToolCall(value.id, value.name, "".join(value.shown) or "{}"))

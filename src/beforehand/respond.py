@@ -32,6 +32,7 @@ ON_MESSAGE = BY_NAME["on_message"]
 async def receive_reply(run: RunState, events: AsyncIterator[ModelEvent], by: Outgoing) -> Reply:
     """Take in one reply and store it. Never raises for what the model, a hook or an abort did: the reply says so."""
     draft = Draft(run.next_message_id(), by)
+    draft.raw = by.whole
     guard = None
     if run.hooks.on_chunk:
         guard = _guard(run, run.hooks.on_chunk, draft)
@@ -87,6 +88,8 @@ async def _receive(run: RunState, draft: Draft, guard: Guard | None, events: Asy
     run.scope = STREAMING
     async for event in events:
         run.scope = IDLE
+        if run.outbox:
+            await run.deliver()
         if not draft.started:
             draft.started = True
             if run.events.takers["message_start"]:
@@ -117,6 +120,8 @@ async def _receive(run: RunState, draft: Draft, guard: Guard | None, events: Asy
             raise Aborted("aborted")
         run.scope = STREAMING
     run.scope = IDLE
+    if run.outbox:
+        await run.deliver()
     if draft.stop_reason is None:
         raise NetworkError(f"the reply of {draft.by.model.name} ended without a stop reason: it was cut")
     if guard is not None or whole or (draft.calls and run.events.takers["message_update"]):
@@ -137,12 +142,7 @@ async def _text(run: RunState, draft: Draft, guard: Guard | None, kind: ChunkKin
 
 async def _show(run: RunState, draft: Draft, kind: ChunkKind, text: str) -> None:
     draft.add(kind, text)
-    if draft.withheld is not None:
-        draft.withheld.append((kind, text))
-        return
-    draft.count(run, text)
-    if run.events.takers["message_update"]:
-        await run.emit(MessageUpdate(message_id=draft.id, kind=kind, delta=text, **run.event_fields()))
+    await _release(run, draft, kind, text)
 
 
 def _open_call(run: RunState, draft: Draft, event: ToolCallDelta) -> OpenCall:
@@ -165,12 +165,7 @@ async def _finish_channels(run: RunState, draft: Draft, guard: Guard | None, who
         if guard is not None:
             rest = await guard.feed("tool_call", "".join(call.shown) if whole else "", call.id, final=True)
             call.shown = [rest] if whole else [*call.shown, rest]
-        if run.events.takers["message_update"]:
-            arguments = "".join(call.shown)
-            run.characters_released += len(arguments)
-            await run.emit(
-                MessageUpdate(message_id=draft.id, kind="tool_call", delta=arguments, call_id=call.id, **run.event_fields())
-            )
+        await _release(run, draft, "tool_call", "".join(call.shown), call.id)
 
 
 async def _text_end(run: RunState, draft: Draft, guard: Guard, kind: Any) -> None:
@@ -181,7 +176,7 @@ async def _text_end(run: RunState, draft: Draft, guard: Guard, kind: Any) -> Non
 
 async def _show_whole(run: RunState, draft: Draft, guard: Guard | None) -> None:
     """A reply that came in one piece: every stage is asked once for each part, with the whole text."""
-    parts, draft.parts = draft.parts, []
+    parts, draft.parts, draft.raw = draft.parts, [], False
     for kind, value in parts:
         if kind != "text" and kind != "thinking":
             draft.parts.append((kind, value))
@@ -205,28 +200,30 @@ async def _judge(run: RunState, draft: Draft, message: AssistantMessage, hooks: 
     new: AssistantMessage = ruling.context.message
     if new is not message:
         new = with_free_ids(run, new)
-    if draft.withheld is not None:
-        draft_text, draft.withheld = draft.withheld, None
-        if (new.text, new.thinking) == (message.text, message.thinking):
-            for kind, text in draft_text:
-                await _release(run, draft, kind, text)
-        else:
-            await _show_again(run, draft, new)
-    elif (new.text, new.thinking) != (message.text, message.thinking):
+    same = _readable(new) == _readable(message)
+    withheld, draft.withheld = draft.withheld, None
+    if withheld is None and not same:
         await _retract(run, draft)
-        await _show_again(run, draft, new)
+    if withheld is not None or not same:
+        for kind, text, call_id in withheld if withheld is not None and same else _readable(new):
+            await _release(run, draft, kind, text, call_id)
     return new
 
 
-async def _release(run: RunState, draft: Draft, kind: ChunkKind, text: str) -> None:
+def _readable(message: AssistantMessage) -> list[tuple[ChunkKind, str, str | None]]:
+    """What a reader is shown of a reply, channel by channel."""
+    channels: list[tuple[ChunkKind, str, str | None]] = [("thinking", message.thinking, None), ("text", message.text, None)]
+    return channels + [("tool_call", call.arguments, call.id) for call in message.tool_calls]
+
+
+async def _release(run: RunState, draft: Draft, kind: ChunkKind, text: str, call_id: str | None = None) -> None:
+    """Show text, or keep it for the hook that wants to see the whole message first."""
+    if draft.withheld is not None:
+        draft.withheld.append((kind, text, call_id))
+        return
     draft.count(run, text)
     if text and run.events.takers["message_update"]:
-        await run.emit(MessageUpdate(message_id=draft.id, kind=kind, delta=text, **run.event_fields()))
-
-
-async def _show_again(run: RunState, draft: Draft, message: AssistantMessage) -> None:
-    await _release(run, draft, "thinking", message.thinking)
-    await _release(run, draft, "text", message.text)
+        await run.emit(MessageUpdate(message_id=draft.id, kind=kind, delta=text, call_id=call_id, **run.event_fields()))
 
 
 async def _retract(run: RunState, draft: Draft) -> None:
@@ -276,6 +273,8 @@ async def _interrupted(run: RunState, draft: Draft, interrupt: Interrupt, judged
 
 async def _cut(run: RunState, draft: Draft, error: BaseException) -> Reply:
     """An abort or a failure: what had been shown by then is kept and marked, what was held back is dropped."""
+    if run.outbox and isinstance(error, Exception):
+        await run.deliver()
     if draft.withheld is not None:
         draft.parts, draft.withheld = [], None
     elif isinstance(error, HookFailed) and error.seam == ON_MESSAGE.name:  # nobody has let this message pass

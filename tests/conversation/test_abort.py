@@ -240,6 +240,7 @@ async def test_an_abort_in_a_tool_of_any_kind_gives_every_call_a_result(kind: st
         assert release.wait(30)
         return "late"
 
+    in_time = {"async": "ran", "sync": "ran", "raises": "failed"}
     bodies: dict[str, Any] = {
         "async": listens,
         "raises": listens,
@@ -249,7 +250,8 @@ async def test_an_abort_in_a_tool_of_any_kind_gives_every_call_a_result(kind: st
         "deaf_sync": deaf_in_a_thread,
     }
     model = ScriptedModel([[tool_call("body"), tool_call("work", {"n": 2})], text("never")])
-    talk = Agent(model=model, tools=[tool(name="body")(bodies[kind]), work], tool_mode=mode, limits=QUICK).conversation()
+    limits = Limits() if kind in in_time else QUICK
+    talk = Agent(model=model, tools=[tool(name="body")(bodies[kind]), work], tool_mode=mode, limits=limits).conversation()
     outcomes: dict[str, str] = {}
     if listened:
         talk.on("tool_execution_end", lambda e: outcomes.__setitem__(e.name, e.outcome))
@@ -259,7 +261,6 @@ async def test_an_abort_in_a_tool_of_any_kind_gives_every_call_a_result(kind: st
     assert result.stop_reason == "aborted"
     assert len(model.requests) == 1
     first, second = [m for m in talk.messages if isinstance(m, ToolMessage)]
-    in_time = {"async": "ran", "sync": "ran", "raises": "failed"}
     assert ("stopped by the signal" in first.text) is (kind in in_time)
     assert ("aborted" in first.text) is (kind not in in_time)
     assert second.text == ("done 2" if mode == "parallel" else "Operation aborted")
@@ -489,6 +490,61 @@ async def test_an_aborted_run_neither_raises_nor_cancels_its_task() -> None:
     await running
 
     assert states == [0, "alive"]
+
+
+@pytest.mark.parametrize("place", ["hook", "tool", "on_ask", "instructions"])
+@pytest.mark.parametrize("listened", [False, True], ids=["unheard", "heard"])
+async def test_what_swallows_our_cancellation_leaves_none_behind_in_the_callers_task(place: str, listened: bool) -> None:
+    reached = asyncio.Event()
+    after: list[Any] = []
+
+    async def swallow(here: str) -> None:
+        if here == place and not reached.is_set():
+            reached.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                pass
+
+    async def ask(call: Any) -> Ask:
+        await swallow("hook")
+        return Ask("May it?")
+
+    async def on_ask(pending: Any) -> Approve:
+        await swallow("on_ask")
+        return Approve()
+
+    async def instructions(run: Any) -> str:
+        await swallow("instructions")
+        return "Be brief."
+
+    @tool
+    async def body() -> str:
+        await swallow("tool")
+        return "late"
+
+    model = ScriptedModel([tool_call("body"), text("never")])
+    hooks = [Hook(seam="before_tool_call", fn=ask)]
+    agent = Agent(model=model, tools=[body], hooks=hooks, on_ask=on_ask, instructions=instructions, limits=QUICK)
+    talk = agent.conversation()
+    if listened:
+        talk.subscribe(lambda event: None)
+
+    async def go() -> None:
+        after.append((await talk.run("go")).stop_reason)
+        task = asyncio.current_task()
+        assert task is not None
+        after.append(task.cancelling())
+        await asyncio.sleep(0)
+        after.append("alive")
+
+    running = asyncio.create_task(go())
+    await reached.wait()
+    talk.abort()
+    await running
+
+    assert after == ["aborted", 0, "alive"]
+    await assert_continuable(talk, model)
 
 
 async def test_an_abort_leaves_no_task_behind() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from beforehand import (
-    Agent, AssistantMessage, Context, Continue, CustomMessage, End, Hook, Image, Options, Price, Replace, SystemMessage,
+    Agent, AssistantMessage, Context, Continue, CustomMessage, End, Hook, HookFailed, Image, Options, Price, Replace, SystemMessage,
     Text, ToolResult, Usage, UserMessage, tool,
 )  # fmt: skip
 from beforehand.errors import ConfigError
@@ -324,6 +324,18 @@ async def test_a_hook_that_only_looks_does_not_let_a_custom_message_out(seam: st
 
     assert seen == [2]
     assert [m.text for m in model.requests[0].messages] == ["go"]
+
+
+async def test_a_conversion_that_hands_a_custom_message_on_as_it_is_lets_nothing_out() -> None:
+    model = ScriptedModel([text("never")])
+    convert = Hook(seam="convert_to_llm", fn=lambda view: Replace(messages=view.messages), name="lazy")
+    talk = Agent(model=model, hooks=[convert]).conversation()
+    result = await talk.run([CustomMessage("bookmark", "here"), UserMessage("go")], check=False)
+
+    assert model.requests == []
+    assert isinstance(result.error, HookFailed)
+    assert result.error.hook == "lazy"
+    assert "custom" in str(result.error)
 
 
 async def test_a_custom_message_that_a_hook_leaves_in_is_dropped_like_any_other() -> None:

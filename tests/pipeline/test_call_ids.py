@@ -163,7 +163,9 @@ async def test_waiting_bodies_of_calls_with_one_id_are_not_confused() -> None:
     assert ends == [("c-2", "second"), ("c", "first")]
 
 
-@pytest.mark.parametrize("changed", [{"tool_call_id": "other"}, {"tool_name": "other"}, {"origin": "prompt"}], ids=lambda c: next(iter(c)))
+@pytest.mark.parametrize(
+    "changed", [{"tool_call_id": "other"}, {"tool_name": "other"}, {"origin": "prompt"}], ids=lambda c: next(iter(c))
+)
 async def test_a_hook_may_rewrite_a_stored_result_but_not_whose_result_it_is(changed: dict[str, Any]) -> None:
     def rewrite(incoming: Any) -> Replace | None:
         if incoming.origin != "tool":

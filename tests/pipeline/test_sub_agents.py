@@ -57,7 +57,10 @@ async def test_the_sub_agent_has_a_talk_of_its_own_for_each_call() -> None:
     model = ScriptedModel([tool_call("helper", {"prompt": "first"}), tool_call("helper", {"prompt": "second"}), text("end")])
     result = await Agent(model=model, tools=[helper], instructions="Lead.").run("go")
 
-    assert [(r.system, [m.text for m in r.messages]) for r in child_model.requests] == [("Help.", ["first"]), ("Help.", ["second"])]
+    assert [(r.system, [m.text for m in r.messages]) for r in child_model.requests] == [
+        ("Help.", ["first"]),
+        ("Help.", ["second"]),
+    ]
     assert [m.text for m in result.messages if m.role == "tool"] == ["one", "two"]
     assert all(r.system == "Lead." for r in model.requests)
 

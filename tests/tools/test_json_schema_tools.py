@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import sys
@@ -68,6 +69,9 @@ ACCEPTED: list[tuple[Any, Any, Any]] = [
     ({"allOf": [{"type": "integer"}, {"minimum": 1}]}, "5", 5),
     ({"$ref": "#/$defs/count"}, "5", 5),
     ({"anyOf": [{"$ref": "#/$defs/count"}, {"type": "null"}]}, "5", 5),
+    ({"$ref": "#/$defs/pair"}, {"a": "5"}, {"a": 5}),
+    ({"type": ["integer", "string"]}, True, "true"),
+    ({"anyOf": [True, {"type": "integer"}]}, "5", "5"),
     ({"type": "array", "items": {"type": "integer"}}, ["1", 2], [1, 2]),
     ({"type": "array", "prefixItems": [{"type": "integer"}], "items": {"type": "string"}}, ["1", 2], [1, "2"]),
     ({"type": "object", "additionalProperties": {"type": "integer"}}, {"a": "1"}, {"a": 1}),
@@ -87,7 +91,7 @@ ACCEPTED: list[tuple[Any, Any, Any]] = [
 
 @pytest.mark.parametrize(("schema", "sent", "seen"), ACCEPTED, ids=[json.dumps(s)[:50] for s, *_ in ACCEPTED])
 def test_scalars_are_brought_to_the_types_of_the_schema(schema: Any, sent: Any, seen: Any) -> None:
-    made = taking(schema, more={"$defs": {"count": {"type": "integer"}}})
+    made = taking(schema, more={"$defs": {"count": {"type": "integer"}, "pair": {"properties": {"a": {"type": "integer"}}}}})
     made.check()
     args = made.validate(json.dumps({"x": sent}))
     assert args == {"x": seen}
@@ -102,6 +106,8 @@ REFUSED: list[tuple[dict[str, Any], Any, list[tuple[str, str]]]] = [
     ({"type": "integer"}, "five", [("x", 'expected an integer, got "five"')]),
     ({"type": "integer"}, True, [("x", "expected an integer, got true")]),
     ({"type": "integer"}, None, [("x", "expected an integer, got null")]),
+    ({"type": "string"}, {}, [("x", "expected a string, got {}")]),
+    ({"type": "string"}, None, [("x", "expected a string, got null")]),
     ({"type": "number"}, "nan", [("x", 'expected a number, got "nan"')]),
     ({"type": ["integer", "null"]}, "a", [("x", 'expected an integer or null, got "a"')]),
     ({"type": "string", "pattern": "^a", "maxLength": 2}, "bcd", [
@@ -138,6 +144,26 @@ def test_a_tool_without_parameters_takes_none() -> None:
     made = tool(lambda **rest: rest, name="nothing", parameters=schema)
     assert made.validate("") == {}
     assert problems(made, {"a": 1, "b": 2}) == [("a", "unknown"), ("b", "unknown")]
+
+
+def test_a_body_with_a_schema_needs_no_hints() -> None:
+    schema = {"type": "object", "properties": {"x": {"type": "integer"}}}
+
+    @tool(parameters=schema)
+    def bare(x, **rest): ...  # type: ignore[no-untyped-def]
+
+    @tool(parameters=schema)
+    def elsewhere(x: Unknown) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+    assert bare.validate({"x": "1", "y": 2}) == {"x": 1, "y": 2}
+    assert elsewhere.validate({"x": "1"}) == {"x": 1}
+
+
+def test_a_builtin_function_needs_only_a_schema() -> None:
+    schema = {"type": "object", "properties": {"reverse": {"type": "boolean"}}}
+    made = tool(functools.partial(sorted, [1, 3, 2]), parameters=schema)
+    assert (made.name, made.where) == ("sorted", "functools.partial")
+    assert made.unguarded(**made.kwargs(made.validate({"reverse": "true"}))) == [3, 2, 1]
 
 
 def test_what_the_body_cannot_take_is_refused_even_if_the_schema_allows_it() -> None:

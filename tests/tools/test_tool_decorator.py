@@ -396,6 +396,20 @@ class Desk:
         return km
 
     @tool
+    @staticmethod
+    async def wait(seconds: int) -> int:
+        return seconds
+
+    @tool
+    @classmethod
+    async def open(cls, hours: int) -> str:
+        return f"{cls.__name__} {hours}"
+
+    @tool
+    def leave(self: Desk, at: int) -> str:
+        return f"{self.city} {at}"
+
+    @tool
     @classmethod
     def kind(cls, loud: bool) -> str:
         return f"{cls.__name__} {loud}"
@@ -419,6 +433,18 @@ def test_a_method_is_bound_to_the_object_it_is_taken_from() -> None:
     desk.book.check()
 
 
+def test_self_may_have_a_hint() -> None:
+    assert list(Desk.leave.parameters["properties"]) == ["at"]
+    assert Desk("Bern").leave.unguarded(at=5) == "Bern 5"
+
+
+async def test_static_and_class_methods_may_be_async() -> None:
+    assert (Desk.wait.is_async, Desk.open.is_async, Desk.kind.is_async) == (True, True, False)
+    assert (Desk.wait.name, Desk.open.name) == ("wait", "open")
+    assert await Desk.wait.unguarded(seconds=1) == 1
+    assert await Desk.open.unguarded(hours=1) == "Desk 1"
+
+
 async def test_a_method_may_take_a_context_after_self() -> None:
     ask = Desk("Bern").ask
     assert ask.takes_context
@@ -431,6 +457,7 @@ def test_static_and_class_methods_need_no_object() -> None:
     for source in (Desk, Desk("Bern")):
         assert source.fare.unguarded(km=2) == 4
         assert source.discount.unguarded(km=2) == 2
+        assert list(source.discount.parameters["properties"]) == list(source.fare.parameters["properties"]) == ["km"]
         assert source.kind.unguarded(loud=True) == "Desk True"
         assert list(source.kind.parameters["properties"]) == ["loud"]
         source.kind.check()
@@ -502,6 +529,37 @@ def test_postponed_annotations_may_name_local_classes() -> None:
     assert take.kwargs(take.validate('{"local": [{"x": "1"}]}')) == {"local": [Local(1)]}
     args = Shelf().put.validate('{"inner": {"y": 1}, "local": {"x": 2}}')
     assert Shelf().put.kwargs(args) == {"inner": Shelf.Inner(1), "local": Local(2)}
+
+
+def _closed_over() -> Any:
+    class Hidden(msgspec.Struct):
+        x: int
+
+    def body(hidden: Hidden) -> Any:
+        return Hidden
+
+    return body
+
+
+def _plain_factory() -> Any:
+    def body(seat: Seat) -> None: ...
+
+    return body
+
+
+def test_postponed_annotations_may_name_what_a_function_closes_over() -> None:
+    body = _closed_over()
+    made = tool(body)
+    assert made.kwargs(made.validate('{"hidden": {"x": 1}}')) == {"hidden": body(None)(1)}
+
+
+def test_postponed_annotations_never_mean_a_name_of_whoever_makes_the_tool() -> None:
+    class Seat(msgspec.Struct):
+        other: int
+
+    assert Seat
+    made = tool(_plain_factory())
+    assert list(made.parameters["properties"]["seat"]["properties"]) == ["name", "age"]
 
 
 # --- refusals ------------------------------------------------------------------------------------

@@ -338,6 +338,15 @@ def test_the_text_of_the_error_is_written_for_the_model() -> None:
     assert isinstance(caught.value, BeforehandError)
 
 
+def test_text_that_is_no_json_is_shown_as_it_came() -> None:
+    with pytest.raises(InvalidArguments) as caught:
+        taking(int).validate("{'x': 1}")
+    head, _, rest = str(caught.value).partition("\n")
+    assert head == 'Validation failed for tool "body":'
+    assert rest.startswith("  - not valid JSON: ")
+    assert rest.endswith("\n\nReceived arguments:\n{'x': 1}")
+
+
 def test_a_long_list_of_errors_is_cut_in_the_text_but_not_in_the_error() -> None:
     with pytest.raises(InvalidArguments) as caught:
         taking(list[int]).validate({"x": ["a"] * 60})

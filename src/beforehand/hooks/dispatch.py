@@ -73,7 +73,9 @@ async def dispatch(run: RunState, spec: SeamSpec, hooks: Sequence[Hook], context
                 if run.own_cancels:
                     run.survived()
             if returned is not None:
-                verdict = await _settle(run, spec, hook, context, returned, changes, adopt, perf_counter() - began)
+                took = perf_counter() - began
+                verdict = await _settle(run, spec, hook, context, returned, changes, adopt, took)
+                began = perf_counter() - took  # what listeners do with the record is not the hook's time
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:

@@ -262,16 +262,11 @@ class Sessions:
         return self._url
 
     async def aclose(self) -> None:
-        """Close every session that can still be closed: those of this loop and of loops running in other threads."""
-        here = asyncio.get_running_loop()
+        """Close this loop's session. Those of loops that run in other threads are theirs to close."""
         self._abandon_dead()
-        for loop, (session, keeper) in list(self._open.items()):
-            if loop is here:
-                self._open.pop(loop, None)
-                await keeper.aclose()
-            elif loop.is_running():
-                self._open.pop(loop, None)
-                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(session.close(), loop))
+        open_here = self._open.pop(asyncio.get_running_loop(), None)
+        if open_here is not None:
+            await open_here[1].aclose()
 
     def _abandon_dead(self) -> None:
         for loop, (session, _) in list(self._open.items()):
