@@ -5,9 +5,26 @@ from __future__ import annotations
 import inspect
 
 import beforehand
+import beforehand.testing
 
-EXPECTED: tuple[str, ...] = ()
-"""`beforehand.__all__`, sorted. Fill it together with `src/beforehand/__init__.py`, and tell users in CHANGELOG.md."""
+EXPECTED = (
+    "Agent", "Answer", "Approve", "Ask", "AssistantMessage", "AuthenticationError", "BadRequest", "BeforehandError",
+    "Block", "ConfigError", "Context", "ContextTooLong", "Continue", "Conversation", "ConversationBusy",
+    "CustomMessage", "DecisionRecord", "Deny", "Drop", "Edit", "End", "Event", "FrozenError", "Hold", "Hook",
+    "HookDefinitionError", "HookFailed", "Image", "Interrupt", "InvalidResponse", "Limits", "Message", "Model",
+    "ModelError", "NetworkError", "NothingToContinue", "Options", "PendingApproval", "Price", "Queue", "RateLimited",
+    "Replace", "Request", "RequestBlocked", "RequestTooLarge", "Resend", "RunError", "RunInfo", "RunResult",
+    "ServerError", "Steer", "SystemMessage", "Text", "Thinking", "Tool", "ToolCall", "ToolContext",
+    "ToolDefinitionError", "ToolMessage", "ToolResult", "ToolSpec", "UnknownAnswer", "UnknownModel", "UnknownRun",
+    "Usage", "UsageError", "UserMessage", "hook", "tool",
+)  # fmt: skip
+"""`beforehand.__all__`, sorted. Change it together with `src/beforehand/__init__.py`, and tell users in CHANGELOG.md."""
+
+
+EXPECTED_FOR_TESTING = (
+    "FunctionModel", "ScriptedModel", "cut", "delay", "error", "finish", "text", "thinking", "tool_call",
+)  # fmt: skip
+"""`beforehand.testing.__all__`, sorted."""
 
 
 def public_names() -> list[str]:
@@ -16,6 +33,10 @@ def public_names() -> list[str]:
 
 def test_the_public_names_are_exactly_these() -> None:
     assert sorted(public_names()) == sorted(EXPECTED)
+
+
+def test_the_names_for_testing_are_exactly_these() -> None:
+    assert sorted(beforehand.testing.__all__) == sorted(EXPECTED_FOR_TESTING)
 
 
 def test_no_public_name_is_listed_twice_or_private() -> None:

@@ -62,7 +62,7 @@ async def _turn_end(run: RunState, turn: Turn) -> None:
 
 
 def _finished(run: RunState, turn: Turn) -> FinishedTurn:
-    new = run.history.view()[run.first_message :]
+    new = run.history.view(run.first_message)
     return FinishedTurn(run.info, run.turn, turn.message, turn.results, run.context_value(), new)
 
 

@@ -6,12 +6,10 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any, Literal
 
-import msgspec
-
 from .errors import FrozenError
 from .events import ChunkKind, Outcome
-from .frozen import Frozen, FrozenDict
-from .history import HistoryView, estimate_tokens
+from .frozen import Frozen, FrozenDict, canonical
+from .history import HistoryView, digest_messages, estimate_tokens
 from .limits import Limits
 from .messages import AssistantMessage, Content, Message, Origin, Request, ThinkingLevel, ToolMessage, Usage, text_of
 from .signals import AbortSignal
@@ -19,24 +17,17 @@ from .signals import AbortSignal
 Cause = Literal["tools", "steering", "follow_up", "continue"]
 RequestKind = Literal["turn", "compaction", "direct"]
 
-_sorted_json = msgspec.json.Encoder(order="sorted", enc_hook=str).encode
-
 
 def digest_of(value: Any) -> str:
-    """SHA-256, in hex, of `value` as canonical JSON (sorted keys), or of its `repr` where JSON cannot hold it."""
-    try:
-        text = _sorted_json(value)
-    except Exception:
-        try:
-            text = repr(value).encode("utf-8", "backslashreplace")
-        except Exception:  # a value of user code that cannot even be shown
-            text = type(value).__name__.encode()
-    return hashlib.sha256(text).hexdigest()
+    """SHA-256, in hex, of `value` as canonical JSON."""
+    return hashlib.sha256(canonical(value)).hexdigest()
 
 
 def request_value(request: Request) -> Any:
-    """A request as plain data, to take a digest of."""
-    return {"system": request.system, "messages": list(request.messages), "tools": request.tools, "options": request.options}
+    """A request as plain data, to take a digest of: its messages stand for themselves by their own digest."""
+    return {
+        "system": request.system, "messages": digest_messages(request.messages), "tools": request.tools, "options": request.options,
+    }  # fmt: skip
 
 
 class RunInfo:
@@ -251,7 +242,7 @@ class FinishedTurn(Seen):
     message: AssistantMessage | None
     tool_results: tuple[ToolMessage, ...]
     context: Context
-    new_messages: tuple[Message, ...]
+    new_messages: Sequence[Message]
 
 
 class NextTurn(FinishedTurn, kw_only=True):

@@ -32,10 +32,10 @@ class _Handoff:
 class _Line:
     """The listener of a stream. Apart from the stream, so that nothing but its reader holds that."""
 
-    __slots__ = ("discard",)
+    __slots__ = ("discard", "ended")
 
     def __init__(self) -> None:
-        self.discard = False
+        self.discard = self.ended = False
 
     def hand_over(self, event: Event) -> _Handoff | None:
         return None if self.discard else _Handoff(event)
@@ -56,13 +56,12 @@ class EventStream:
         self._run: Coroutine[Any, Any, Any] | None = None
         self._unsubscribe: list[Callable[[], None]] = []
         self._line = _Line()
-        self._ended = False
 
     def __aiter__(self) -> EventStream:
         return self
 
     async def __anext__(self) -> Event:
-        if self._ended:
+        if self._line.ended:
             raise StopAsyncIteration
         if self._run is None:
             emitter, listener = self._emitter, self._line.hand_over
@@ -75,10 +74,10 @@ class EventStream:
 
     async def aclose(self) -> None:
         """Abort the run, if it is not over, and let it come to its end."""
-        if self._run is not None and not self._ended:
+        if self._run is not None and not self._line.ended:
             self._state.abort(_LEFT)
             self._line.discard = True
-            while not self._ended:
+            while not self._line.ended:
                 await self._next()
 
     async def __aenter__(self) -> EventStream:
@@ -89,7 +88,7 @@ class EventStream:
 
     def __del__(self) -> None:
         """The reader left without a word, by `break` for instance."""
-        if self._run is None or self._ended:
+        if self._run is None or self._line.ended:
             return
         try:
             loop = asyncio.get_running_loop()
@@ -109,38 +108,40 @@ class EventStream:
         task = asyncio.current_task()
         if self._state.task is not None and self._state.task is not task:
             self._state.begin_in(task)
-        return await _Step(self)
-
-    def _end(self) -> None:
-        self._ended = True
-        for unsubscribe in self._unsubscribe:
-            unsubscribe()
+        assert self._run is not None
+        try:
+            return await _Step(self._run, self._line)
+        finally:
+            if self._line.ended:
+                for unsubscribe in self._unsubscribe:
+                    unsubscribe()
 
 
 _LEFT = "the reader of the stream left"
 
 
 class _Step:
-    """Awaits for the run whatever it awaits, until it hands over an event or ends."""
+    """Awaits for the run whatever it awaits, until it hands over an event or ends.
 
-    __slots__ = ("_stream",)
+    It does not know the stream: what is thrown through here keeps this frame alive, and must not keep the stream alive.
+    """
 
-    def __init__(self, stream: EventStream) -> None:
-        self._stream = stream
+    __slots__ = ("_line", "_run")
+
+    def __init__(self, run: Coroutine[Any, Any, Any], line: _Line) -> None:
+        self._run, self._line = run, line
 
     def __await__(self) -> Generator[Any, Any, Event | None]:
-        stream = self._stream
-        run = stream._run
-        assert run is not None
+        run, line = self._run, self._line
         thrown: BaseException | None = None
         while True:
             try:
                 awaited = run.send(None) if thrown is None else run.throw(thrown)
             except StopIteration:
-                stream._end()
+                line.ended = True
                 return None
             except BaseException:
-                stream._end()
+                line.ended = True
                 raise
             thrown = None
             if type(awaited) is _Handoff:

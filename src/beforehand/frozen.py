@@ -90,3 +90,17 @@ def thaw(value: Any) -> Any:
     if isinstance(value, list):
         return [thaw(v) for v in value]
     return value
+
+
+_sorted_json = msgspec.json.Encoder(order="sorted", enc_hook=str).encode
+
+
+def canonical(value: Any) -> bytes:
+    """`value` as canonical JSON (sorted keys), or its `repr` where JSON cannot hold it. Never fails."""
+    try:
+        return _sorted_json(value)
+    except Exception:
+        try:
+            return repr(value).encode("utf-8", "backslashreplace")
+        except Exception:  # a value of user code that cannot even be shown
+            return type(value).__name__.encode()

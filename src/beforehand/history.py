@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import overload
 
+from .frozen import canonical
 from .messages import AssistantMessage, CustomMessage, Image, Message, ToolCall, ToolMessage, is_sendable
 
 
@@ -33,40 +35,54 @@ def estimate_tokens(messages: Sequence[Message]) -> int:
 
 
 class HistoryView(Sequence[Message]):
-    """A history as it was at one moment: an O(1) view that never changes."""
+    """A history as it was at one moment, or the end of one: an O(1) view that never changes."""
 
-    __slots__ = ("_history", "_length")
+    __slots__ = ("_history", "_start", "_stop")
 
-    def __init__(self, history: History, length: int) -> None:
+    def __init__(self, history: History, stop: int, start: int = 0) -> None:
         self._history = history
-        self._length = length
+        self._start = start
+        self._stop = stop
 
     @property
     def all_sendable(self) -> bool:
         """Whether a model can be told every one of these messages. May be False without need for an older view."""
         return self._history.unsendable == 0
 
+    @property
+    def is_sound(self) -> bool:
+        """Whether every call has its result right after it, and every message can be sent, as far as the history has counted."""
+        history = self._history
+        return not (history.unsendable or history.open_calls or history.orphans or self._start)
+
     def __len__(self) -> int:
-        return self._length
+        return self._stop - self._start
 
     @overload
     def __getitem__(self, index: int) -> Message: ...
     @overload
     def __getitem__(self, index: slice) -> tuple[Message, ...]: ...
     def __getitem__(self, index: int | slice) -> Message | tuple[Message, ...]:
-        items = self._history._items
+        items, start = self._history._items, self._start
         if isinstance(index, slice):
-            return tuple([items[i] for i in range(*index.indices(self._length))])
+            low, high, step = index.indices(self._stop - start)
+            return (
+                tuple(items[start + low : start + high])
+                if step == 1
+                else tuple([items[start + i] for i in range(low, high, step)])
+            )
         if index < 0:
-            index += self._length
-        if not 0 <= index < self._length:
+            index += self._stop - start
+        if not 0 <= index < self._stop - start:
             raise IndexError("message index out of range")
-        return items[index]
+        return items[start + index]
 
     def __iter__(self) -> Iterator[Message]:
-        return islice(iter(self._history._items), self._length)
+        return islice(iter(self._history._items), self._start, self._stop)
 
     def __eq__(self, other: object) -> bool:
+        if isinstance(other, HistoryView) and other._history is self._history:
+            return (self._start, self._stop) == (other._start, other._stop) or (not self and not other)
         if isinstance(other, HistoryView | tuple | list):
             return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
         return NotImplemented
@@ -78,27 +94,47 @@ class HistoryView(Sequence[Message]):
 
     def encoded(self, codec: Callable[[Message], bytes]) -> list[bytes]:
         """Each message through `codec`, which runs once per message and codec for the life of the history."""
-        return self._history.encoded(codec, self._length)
+        done = self._history.encoded(codec, self._stop)
+        return done[self._start :] if self._start else done
 
     def size(self) -> int:
         """Characters in all, each message measured once for the life of the history."""
-        return self._history.size(self._length)
+        return self._history.size(self._stop) - (self._history.size(self._start) if self._start else 0)
+
+    def digest(self) -> str:
+        """SHA-256 over the messages, each taken in once for the life of the history."""
+        return self._history.digest(self._stop) if not self._start else digest_messages(tuple(self))
+
+
+def digest_messages(messages: Sequence[Message]) -> str:
+    """SHA-256, in hex, over messages: each one's canonical JSON, chained to the digest of those before it."""
+    if isinstance(messages, HistoryView):
+        return messages.digest()
+    digest = b""
+    for message in messages:
+        digest = _chained(digest, message)
+    return digest.hex()
+
+
+def _chained(before: bytes, message: Message) -> bytes:
+    return hashlib.sha256(before + canonical(message)).digest()
 
 
 class History:
     """An append-only list of messages.
 
     It counts, while appending, what would otherwise have to be searched for: messages that default conversion drops
-    (`unsendable`), calls still without a result (`open_calls`), results of calls nobody made (`orphans`), and the call ids
+    (`unsendable`), calls still without a result (`open_calls`), results that stand at no call of theirs (`orphans`), and the call ids
     in use.
     """
 
-    __slots__ = ("_encoded", "_items", "_sizes", "_suffixes", "call_ids", "open_calls", "orphans", "unsendable")
+    __slots__ = ("_digests", "_encoded", "_items", "_sizes", "_suffixes", "call_ids", "open_calls", "orphans", "unsendable")
 
     def __init__(self, messages: Sequence[Message] = ()) -> None:
         self._items: list[Message] = []
         self._encoded: dict[Callable[[Message], bytes], list[bytes]] = {}
         self._sizes: list[int] = [0]
+        self._digests: list[bytes] = []
         self._suffixes: dict[str, int] = {}
         self.call_ids: set[str] = set()
         self.open_calls: dict[str, ToolCall] = {}
@@ -114,6 +150,8 @@ class History:
 
     def append(self, message: Message) -> None:
         kind = type(message)
+        if self.open_calls and kind is not ToolMessage:
+            self.orphans += 1  # the results that are due here will come too late, if they come
         if kind is AssistantMessage:
             for part in message.content:
                 if type(part) is ToolCall:
@@ -133,8 +171,9 @@ class History:
         number = self._suffixes[call_id] = self._suffixes.get(call_id, 1) + 1
         return number
 
-    def view(self) -> HistoryView:
-        return HistoryView(self, len(self._items))
+    def view(self, start: int = 0) -> HistoryView:
+        """What it holds now, from `start` on."""
+        return HistoryView(self, len(self._items), start)
 
     def encoded(self, codec: Callable[[Message], bytes], length: int) -> list[bytes]:
         done = self._encoded.get(codec)
@@ -149,3 +188,9 @@ class History:
         for message in self._items[len(sizes) - 1 : length]:
             sizes.append(sizes[-1] + size_of(message))
         return sizes[length]
+
+    def digest(self, length: int) -> str:
+        digests = self._digests
+        for message in self._items[len(digests) : length]:
+            digests.append(_chained(digests[-1] if digests else b"", message))
+        return digests[length - 1].hex() if length else ""

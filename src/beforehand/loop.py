@@ -48,7 +48,7 @@ async def run_loop(run: RunState, prompts: Sequence[Message], waiting: Suspensio
     if run.stop_reason != "suspended":
         _flush_hook_queue(run)
     if run.events.takers["agent_end"]:
-        messages = run.history.view()[run.first_message :]
+        messages = run.history.view(run.first_message)
         await run.emit(AgentEnd(messages=messages, stop_reason=run.stop_reason or "completed", **run.event_fields()))
 
 
@@ -125,7 +125,7 @@ def _next_cause(run: RunState, turn: Turn) -> Cause | None:
 async def _ask_next(run: RunState, turn: Turn, cause: Cause) -> None:
     """Seam 16. The messages it adds enter the next turn before queued ones."""
     context = NextTurn(
-        run.info, run.turn, turn.message, turn.results, run.context_value(), run.history.view()[run.first_message :],
+        run.info, run.turn, turn.message, turn.results, run.context_value(), run.history.view(run.first_message),
         cause=cause, model=run.model, thinking_level=run.thinking_level,
     )  # fmt: skip
     ruling = await dispatch(run, NEXT, run.hooks.prepare_next_turn, context, adopt=adopt_update(run))

@@ -141,7 +141,7 @@ def _sendable(messages: Sequence[Message]) -> Sequence[Message]:
 def _paired(fields: dict[str, Any]) -> dict[str, Any]:
     """Messages for a request, where every call must still have its result and every result its call."""
     messages = fields["messages"]
-    why = None if isinstance(messages, HistoryView) else invalid_messages([m for m in messages if is_sendable(m)])
+    why = None if isinstance(messages, HistoryView) else invalid_messages([m for m in messages if is_sendable(m)], True)
     if why is not None:
         raise Refused(f"returned messages that cannot be sent: {why}")
     return fields
@@ -149,7 +149,7 @@ def _paired(fields: dict[str, Any]) -> dict[str, Any]:
 
 def _convertible(fields: dict[str, Any]) -> dict[str, Any]:
     messages = fields["messages"]
-    why = None if isinstance(messages, HistoryView) and messages.all_sendable else invalid_messages(messages)
+    why = None if isinstance(messages, HistoryView) and messages.all_sendable else invalid_messages(messages, True)
     if why is not None:
         raise Refused(f"returned messages that cannot be sent: {why}")
     return fields

@@ -19,7 +19,7 @@ from .events import ChunkKind, MessageEnd, MessageRetracted, MessageStart, Messa
 from .hooks.check import Refused
 from .hooks.dispatch import dispatch, fail
 from .hooks.hook import Hook
-from .messages import AssistantMessage, Message
+from .messages import AssistantMessage, Message, ToolCall
 from .models.base import Finish, ImageDelta, ModelEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from .seams import BY_NAME, IncomingMessage
 from .state import IDLE, STREAMING, RunState
@@ -314,7 +314,9 @@ async def _judge_partial(run: RunState, draft: Draft, message: AssistantMessage)
     if not hooks or not message.content:
         return message
     try:
-        return await _judge(run, draft, message, hooks)
+        judged = await _judge(run, draft, message, hooks)
+        kept = tuple([part for part in judged.content if not isinstance(part, ToolCall)])  # what was cut asks for nothing
+        return msgspec.structs.replace(judged, content=kept, stop_reason=message.stop_reason, error=message.error)
     except (Interrupted, HookFailed, Aborted):
         await _retract(run, draft)
         return msgspec.structs.replace(message, content=())

@@ -19,6 +19,7 @@ from .decisions import (
     Answer, Ask, Block, Continue, Drop, Effect, End, Hold, Interrupt, Queue, Replace, Resend, Steer, Verdict,
 )  # fmt: skip
 from .frozen import Frozen
+from .history import digest_messages
 
 Kind = Literal["shape", "gate", "shape+gate", "save"]
 
@@ -75,7 +76,7 @@ _SHAPES: dict[type, str] = {
 
 
 def _messages(context: Any) -> Any:
-    return list(context.messages)
+    return digest_messages(context.messages)
 
 
 def _outcome_value(outcome: CallOutcome) -> Any:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 from .errors import Aborted
+
+logger = logging.getLogger("beforehand")
 
 
 class AbortSignal:
@@ -27,7 +30,10 @@ class AbortSignal:
         if self._event is not None:
             self._event.set()
         for callback in self._callbacks:
-            callback()
+            try:
+                callback()
+            except Exception:
+                logger.exception("a callback of the abort signal failed; the abort goes on")
 
     async def wait(self) -> None:
         """Return once the run is aborted."""

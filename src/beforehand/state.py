@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
@@ -14,7 +15,7 @@ from .decisions import HumanAnswer, Interrupt, PendingApproval
 from .emitter import Emitter
 from .errors import RunError, Stop
 from .events import EVENT_TYPES, DecisionRecord, Event, Irreversible, StopReason
-from .frozen import Frozen
+from .frozen import Frozen, freeze
 from .limits import Limits
 from .history import History
 from .messages import NO_USAGE, Message, Options, Price, ThinkingLevel, ToolSpec, Usage
@@ -104,7 +105,7 @@ class RunState:
         "info", "interrupt", "limits", "loop", "messages_made", "model", "options", "outbox", "over", "own_cancels",
         "parent_call_id", "pending", "plan", "poll_first", "queues", "reason", "requests_sent", "resend", "resends",
         "run_id", "scope", "scope_serial", "sequential", "signal", "slow_hook", "started", "stop_reason", "store",
-        "suspension", "system", "task", "tasks", "thinking_level", "tick", "tick_serial", "tool_specs", "tools",
+        "suspension", "system", "task", "tasks", "thinking_level", "thread", "tick", "tick_serial", "tool_specs", "tools",
         "tools_run", "turn", "usage", "usage_cost", "wake",
     )  # fmt: skip
 
@@ -150,6 +151,7 @@ class RunState:
         """Forget how the run was being waited for: it begins, or goes on after a suspension."""
         self.task: asyncio.Task[Any] | None = None
         self.tasks: set[asyncio.Task[Any]] = set()
+        self.thread = 0
         self.scope: int = IDLE
         self.scope_serial = 0
         self.tick: asyncio.TimerHandle | None = None
@@ -292,7 +294,8 @@ class RunState:
 
     def wire_event(self, name: str, fields: dict[str, Any]) -> None:
         """An opt-in event from the model adapter. Delivered in order, before the next thing the run does."""
-        self.outbox.append(EVENT_TYPES[name](**fields, **self.event_fields()))
+        frozen = {field: freeze(value) for field, value in fields.items()}
+        self.outbox.append(EVENT_TYPES[name](**frozen, **self.event_fields()))
 
     def wake_up(self, *_: object) -> None:
         if self.wake is not None and not self.wake.done():
@@ -301,7 +304,10 @@ class RunState:
     # --- abort ---
 
     def abort(self, reason: str | None = None) -> None:
-        """Stop as soon as possible: a reply is cut at once, a tool or hook gets `abort_grace` seconds."""
+        """Stop as soon as possible: a reply is cut at once, a tool or hook gets `abort_grace` seconds. From any thread."""
+        if self.task is not None and threading.get_ident() != self.thread:
+            self.task.get_loop().call_soon_threadsafe(self.abort, reason)
+            return
         if self.signal.aborted:
             return
         self.signal.set(reason)
@@ -389,6 +395,7 @@ class RunState:
     def begin_in(self, task: asyncio.Task[Any] | None) -> None:
         """This task does the run now. Cancellations it has survived before are not meant for us."""
         self.task = task
+        self.thread = threading.get_ident()
         self.cancels_before = task.cancelling() if task is not None else 0
 
     def finished(self) -> None:

@@ -11,7 +11,7 @@ import msgspec
 from .frozen import freeze
 from .history import HistoryView
 from .messages import (
-    MESSAGE_TYPES, THINKING_LEVELS, AssistantMessage, CustomMessage, Options, Request, ToolMessage, ToolSpec, clean, sealed,
+    MESSAGE_TYPES, THINKING_LEVELS, AssistantMessage, CustomMessage, Options, Request, ToolCall, ToolMessage, ToolSpec, clean, sealed,
 )  # fmt: skip
 
 
@@ -29,34 +29,52 @@ def sealed_request(request: Request) -> Request:
     return Request(clean(request.system), messages, tools, request.options.sealed())
 
 
-def invalid_messages(messages: Any) -> str | None:
+def invalid_messages(messages: Any, sealed_already: bool = False) -> str | None:
     """What is wrong with a list of messages that a request is to carry, in one line, or `None`."""
     if not isinstance(messages, HistoryView | list | tuple):
         return f"its messages are a {type(messages).__name__}, not a list"
+    if isinstance(messages, HistoryView) and messages.is_sound:
+        return None
     open_calls: dict[str, str] = {}
     seen: set[str] = set()
     for i, message in enumerate(messages):
-        where = f"message {i}"
-        if not isinstance(message, MESSAGE_TYPES):
-            return f"{where} is a {type(message).__name__}, not a message"
-        if isinstance(message, CustomMessage):
-            return f"{where} is a custom message: convert or drop it"
-        if open_calls and not isinstance(message, ToolMessage):
-            return f"{where} comes before the result of call {next(iter(open_calls))!r}"
-        if isinstance(message, ToolMessage) and open_calls.pop(message.tool_call_id, None) is None:
-            return f"{where} is a result for {message.tool_call_id!r}, which no open call before it has"
-        try:
-            sealed(message)  # type: ignore[arg-type]
-        except ValueError as error:
-            return f"{where} {error}"
-        if isinstance(message, AssistantMessage):
-            for call in message.tool_calls:
-                if call.id in seen:
-                    return f"{where} uses the call id {call.id!r} a second time"
-                seen.add(call.id)
-                open_calls[call.id] = call.name
-    if open_calls:
-        return f"call {next(iter(open_calls))!r} has no result"
+        kind = type(message)
+        why = None
+        if kind is ToolMessage:
+            if open_calls.pop(message.tool_call_id, None) is None:
+                why = f"is a result for {message.tool_call_id!r}, which no open call before it has"
+        elif kind not in _KINDS:
+            why = f"is a {kind.__name__}, not a message"
+        elif kind is CustomMessage:
+            why = "is a custom message: convert or drop it"
+        elif open_calls:
+            why = f"comes before the result of call {next(iter(open_calls))!r}"
+        why = why or (None if sealed_already else _unsealable(message))
+        if why is None and kind is AssistantMessage:
+            why = _take_calls(message, seen, open_calls)
+        if why is not None:
+            return f"message {i} {why}"
+    return f"call {next(iter(open_calls))!r} has no result" if open_calls else None
+
+
+_KINDS = frozenset(MESSAGE_TYPES)
+
+
+def _unsealable(message: Any) -> str | None:
+    try:
+        sealed(message)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _take_calls(message: AssistantMessage, seen: set[str], open_calls: dict[str, str]) -> str | None:
+    for part in message.content:
+        if type(part) is ToolCall:
+            if part.id in seen:
+                return f"uses the call id {part.id!r} a second time"
+            seen.add(part.id)
+            open_calls[part.id] = part.name
     return None
 
 

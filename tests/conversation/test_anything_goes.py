@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from beforehand import (
-    Agent, Answer, Approve, Ask, Block, Continue, Deny, Drop, Edit, End, Hold, Hook, Interrupt, Limits, Queue, Replace, Resend,
-    RunError, RunResult, Steer, ToolContext, ToolResult, UserMessage, tool,
+    Agent, Answer, Approve, Ask, Block, Continue, Deny, Drop, Edit, End, Hold, Hook, Interrupt, Limits, Queue, Replace,
+    Resend, RunError, RunResult, Steer, ToolContext, ToolResult, UserMessage, tool,
 )  # fmt: skip
 from beforehand.seams import SEAMS
 from beforehand.testing import ScriptedModel, cut, error, finish, text, thinking, tool_call

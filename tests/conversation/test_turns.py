@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from beforehand import (
-    Agent, AssistantMessage, Context, Continue, CustomMessage, End, Hook, HookFailed, Image, Options, Price, Replace, SystemMessage,
-    Text, ToolResult, Usage, UserMessage, tool,
+    Agent, AssistantMessage, Context, Continue, CustomMessage, End, Hook, HookFailed, Image, Options, Price, Replace,
+    SystemMessage, Text, ToolResult, Usage, UserMessage, tool,
 )  # fmt: skip
 from beforehand.errors import ConfigError
 from beforehand.messages import THINKING_LEVELS

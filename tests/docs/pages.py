@@ -11,22 +11,29 @@ PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.
 LOCAL_ENDPOINT = "http://localhost:11434/v1"
 """The address the pages use for the reader's own endpoint."""
 
-_FENCE = re.compile(r"(?:^<!-- run: (?P<how>\w+) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(
+    r"(?:^<!-- (?:run: (?P<how>\w+)|file: (?P<file>[\w./-]+)) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
 
 
 class Block(NamedTuple):
-    """A code block. `line` is that of its first line of code; `how` is "run", unless a comment above it says otherwise."""
+    """A code block. `line` is that of its first line of code.
+
+    A comment above it may say how it runs (`how`, else "run"), or of which `file` it is the content.
+    """
 
     language: str
     text: str
     line: int
     how: str
+    file: str | None
 
 
 def blocks_of(page: Path) -> list[Block]:
     source = page.read_text(encoding="utf-8")
     return [
-        Block(m["language"], m["text"], source.count("\n", 0, m.start("text")) + 1, m["how"] or "run")
+        Block(m["language"], m["text"], source.count("\n", 0, m.start("text")) + 1, m["how"] or "run", m["file"])
         for m in _FENCE.finditer(source)
     ]
 

@@ -1,7 +1,8 @@
 """The Python code in the README and the docs runs, and what it asserts holds.
 
 The blocks of a page run one after another and share their names. A comment right above a block says otherwise:
-`<!-- run: compile -->` has it compiled only, `<!-- run: endpoint -->` puts a loopback endpoint in the reader's place.
+`<!-- run: compile -->` has it compiled only, `<!-- run: endpoint -->` puts a loopback endpoint in the place of the reader's own,
+`<!-- file: NAME -->` saves it under that name for the blocks that follow.
 """
 
 from __future__ import annotations
@@ -46,6 +47,9 @@ def test_the_code_of_a_page_runs(page: Path, endpoint: Any, tmp_path: Path, monk
     monkeypatch.setitem(sys.modules, module.__name__, module)
     with asyncio.Runner() as runner:
         for block in blocks_of(page):
+            if block.file is not None:
+                (tmp_path / block.file).parent.mkdir(parents=True, exist_ok=True)
+                (tmp_path / block.file).write_text(block.text, encoding="utf-8")
             if block.language != "python":
                 continue
             code = compiled(page, block, endpoint.base_url)

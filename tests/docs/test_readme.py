@@ -1,4 +1,4 @@
-"""What the README says about the seams is what `seams.py` says."""
+"""What the README and the guide to hooks say about the seams is what `seams.py` says."""
 
 from __future__ import annotations
 
@@ -20,6 +20,22 @@ def test_the_table_has_every_seam_with_its_decisions_and_what_is_irreversible_af
     rows = re.findall(r"^\| (\d+) \| `(\w+)` \|[^|]+\|([^|]*)\|([^|]*)\|$", README, re.MULTILINE)
     shown = [(int(n), name, set(re.findall(r"`(\w+)`", may)), gone.strip(" *")) for n, name, may, gone in rows]
     assert shown == [(spec.number, spec.name, decisions_of(spec), spec.irreversible) for spec in SEAMS]
+
+
+def seams_in(cell: str) -> set[int]:
+    """The numbers in "1, 3 to 7, 9"."""
+    spans = [[int(n) for n in re.findall(r"\d+", part)] for part in cell.split(",")]
+    return {n for span in spans for n in range(span[0], span[-1] + 1)}
+
+
+def test_the_guide_to_hooks_says_of_each_decision_at_which_seams_it_counts() -> None:
+    guide = (ROOT / "docs" / "hooks.md").read_text(encoding="utf-8")
+    shown = {name: seams_in(at) for name, at in re.findall(r"^\| `([A-Z]\w+)\([^`]*\)` \| ([\d, to]+) \|", guide, re.MULTILINE)}
+    declared: dict[str, set[int]] = {}
+    for spec in SEAMS:
+        for decision in (*spec.verdicts, *spec.effects):
+            declared.setdefault(decision.__name__, set()).add(spec.number)
+    assert shown == declared
 
 
 def test_what_the_code_imports_from_the_package_is_public() -> None:

@@ -50,6 +50,13 @@ def test_the_matches_in_a_whole_text_are_the_leftmost_and_of_those_the_earliest_
     assert [(m.index, (m.start, m.end), m.groups) for m in PatternSet(rules).scan_whole(text)] == expected
 
 
+@MORE
+@given(sets(max_hold=8), texts)
+def test_a_text_in_one_piece_comes_to_the_same_whatever_its_length(patterns: PatternSet, text: str) -> None:
+    matches, hold = patterns.scanner().feed(text * 2, True)
+    assert (matches, hold) == (patterns.scan_whole(text * 2), 0)
+
+
 def show(patterns: PatternSet, *parts: str) -> list[str]:
     """What is shown after each piece, and after the end."""
     reader, shown = Reader(patterns), []

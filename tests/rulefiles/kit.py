@@ -16,10 +16,10 @@ Rule = dict[str, Any]
 
 
 def write_rules(folder: Path, *rules: Rule, name: str = "rules.json") -> Path:
-    """A rule file with these rules."""
+    """A rule file with these rules, each on a line of its own, from the second on."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / name
-    file.write_text(json.dumps(list(rules), ensure_ascii=False, indent=1), encoding="utf-8")
+    file.write_text("[\n" + ",\n".join([json.dumps(rule, ensure_ascii=False) for rule in rules]) + "\n]", encoding="utf-8")
     return file
 
 

@@ -1,4 +1,4 @@
-"""Plays a recorded case of the JSON hooks: its files in a folder, its script as the model, what happened as the case writes it."""
+"""Plays a recorded case of the JSON hooks: its files in a folder, its script as the model, the outcome in its words."""
 
 from __future__ import annotations
 
@@ -79,7 +79,9 @@ async def play(case: Mapping[str, Any], folder: Path) -> Played:
     """Load the case's files and say its user messages, one after the other."""
     rules = load(case, folder)
     played = Played()
-    model = ScriptedModel([_response(turn) for turn in case["script"]] + ([_response(case["script"][-1])] * 8 if case["script"] else []))
+    model = ScriptedModel(
+        [_response(turn) for turn in case["script"]] + ([_response(case["script"][-1])] * 8 if case["script"] else [])
+    )
     tools = [_tool(about, played.tool_calls.setdefault(about["name"], [])) for about in case.get("tools", [])]
 
     @hook.prepare_next_turn

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - what is said is compared word for word, and stands on one line as it is printed
 """The recorded cases that are quirks of the other system: what happens here instead, each by the case's name."""
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ REFUSED: dict[str, list[tuple[str, str]]] = {
         ("a.json:6:5: [1].target", "there is no target 'invalid'"),
         ("a.json:15:5: [3].event", "'nope' is not one of 'after', 'before', 'error'"),
     ],
-    "load-05-null-element-keeps-earlier-drops-later-in-file": [("a.json:6:3: [1]", "expected a rule (an object with 'target'), got null")],
+    "load-05-null-element-keeps-earlier-drops-later-in-file": [
+        ("a.json:6:3: [1]", "expected a rule (an object with 'target'), got null")
+    ],
     "load-06-invalid-regex-drops-rest-of-file": [("a.json:9:5: [1].regex", "a parenthesis that is never closed at character 1")],
     "load-08-enabled-string-false-is-enabled": [("a.json:4:3: enabled", "expected true or false, got 'false'")],
     "load-09-directory-named-json-and-bom": [("bom.json:1:1", "byte order mark"), ("d.json:1:1", "this is a folder")],
@@ -28,9 +31,16 @@ REFUSED: dict[str, list[tuple[str, str]]] = {
         ("nul.json:1:1", "expected a rule (an object with 'target'), got null"),
         ("s.json:1:1", "expected a rule (an object with 'target'), got 'chat'"),
     ],
-    "stream-07-unknown-chunk-type-fails-open": [("a.json:4:5: chunks[0]", "'contents' is not one of 'content', 'finish', 'reasoning', 'tool_call_delta', did you mean 'content'?")],
+    "stream-07-unknown-chunk-type-fails-open": [
+        (
+            "a.json:4:5: chunks[0]",
+            "'contents' is not one of 'content', 'finish', 'reasoning', 'tool_call_delta', did you mean 'content'?",
+        )
+    ],
     "chat-07-unknown-role-plus-regex-any-role": [("a.json:4:5: roles[0]", "did you mean 'assistant'?")],
-    "chat-16-queue-unknown-role-becomes-assistant": [("a.json:9:7: actions[0].role", "'system' is not one of 'assistant', 'reasoning', 'tool', 'user'")],
+    "chat-16-queue-unknown-role-becomes-assistant": [
+        ("a.json:9:7: actions[0].role", "'system' is not one of 'assistant', 'reasoning', 'tool', 'user'")
+    ],
     "chat-21-unknown-action-stops-remaining": [("a.json:12:7: actions[1].type", "there is no action 'nonexistent'")],
     "chat-24-template-prototype-leak": [("a.json:12:7: actions[1].type", "there is no action 'toString'")],
     "chat-28-nonstring-regex-crashes-caller": [("a.json:6:3: regex", "expected a string, got 5")],
@@ -179,5 +189,3 @@ async def test_tool_10_malformed_arguments_are_told_to_the_model_and_the_error_r
 def test_every_quirk_is_answered_here() -> None:
     text = Path(__file__).read_text(encoding="utf-8")
     assert {name for name in QUIRKS if f'"{name}"' not in text} == set()
-
-

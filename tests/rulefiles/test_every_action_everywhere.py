@@ -10,8 +10,17 @@ from typing import Any
 import pytest
 
 from beforehand import (
-    Approve, AssistantMessage, Block, Options, PendingApproval, ToolMessage, ToolResult, UserMessage, hook, tool,
-)  # fmt: skip
+    Approve,
+    AssistantMessage,
+    Block,
+    Options,
+    PendingApproval,
+    ToolMessage,
+    ToolResult,
+    UserMessage,
+    hook,
+    tool,
+)
 from beforehand.rules import RuleFileError
 from beforehand.testing import text, tool_call
 from rulefiles.kit import Rule, Said, rules_of, run
@@ -137,8 +146,10 @@ async def a_message_no_request_takes_is_stored_at_the_end(rule: Rule, folder: Pa
     result, model, _ = await run(rules_of(folder, rule), [text("one")])
     assert len(model.requests) == 1
     assert [(message.role, message.origin, message.text) for message in result.messages] == [
-        ("user", "prompt", "go"), ("assistant", "model", "one"), ("user", "hook", "queued"),
-    ]  # fmt: skip
+        ("user", "prompt", "go"),
+        ("assistant", "model", "one"),
+        ("user", "hook", "queued"),
+    ]
 
 
 @proves("queue-resend", "chat", "stream", "request", "turn after")
@@ -342,10 +353,20 @@ async def test_log_actions_go_to_the_logger_at_their_level(action: str, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("role", "kinds"), [("user", [UserMessage]), ("assistant", [AssistantMessage]), ("reasoning", [AssistantMessage]), ("tool", [AssistantMessage, ToolMessage])]
+    ("role", "kinds"),
+    [
+        ("user", [UserMessage]),
+        ("assistant", [AssistantMessage]),
+        ("reasoning", [AssistantMessage]),
+        ("tool", [AssistantMessage, ToolMessage]),
+    ],
 )
 async def test_a_message_is_queued_in_each_role(role: str, kinds: list[type], tmp_path: Path) -> None:
-    rule = {"target": "chat", "roles": ["user"], "actions": [{"type": "queue-message", "role": role, "message": "note {{content}}"}]}
+    rule = {
+        "target": "chat",
+        "roles": ["user"],
+        "actions": [{"type": "queue-message", "role": role, "message": "note {{content}}"}],
+    }
 
     result, model, _ = await run(rules_of(tmp_path, rule), [text("ok")], "hi")
 

@@ -36,7 +36,9 @@ async def test_f01_no_reader_ever_gets_what_is_redacted_and_all_of_them_agree(si
 
 
 async def test_f01_the_address_is_not_in_the_next_request_either(tmp_path: Path) -> None:
-    talk = Agent(model=(model := ScriptedModel([text(f"mail {ADDRESS}"), text("ok")])), hooks=rules_of(tmp_path, NO_ADDRESSES).hooks).conversation()
+    talk = Agent(
+        model=(model := ScriptedModel([text(f"mail {ADDRESS}"), text("ok")])), hooks=rules_of(tmp_path, NO_ADDRESSES).hooks
+    ).conversation()
     await talk.run("go")
     await talk.run("again")
     assert ADDRESS not in repr(model.requests[1])
@@ -58,7 +60,9 @@ async def test_f02_what_a_hook_asks_another_model_is_no_part_of_the_stream_and_p
 
 
 @pytest.mark.parametrize("target", [{"target": "run"}, {"target": "chat", "roles": ["user"]}, {"target": "request"}])
-async def test_f05_no_character_of_an_answer_is_out_before_the_verdict_on_the_question(target: dict[str, Any], tmp_path: Path) -> None:
+async def test_f05_no_character_of_an_answer_is_out_before_the_verdict_on_the_question(
+    target: dict[str, Any], tmp_path: Path
+) -> None:
     judged = asyncio.Event()
     released: list[str] = []
 
@@ -118,7 +122,12 @@ async def test_f52_a_rule_can_be_tried_out_without_risk_and_the_record_says_that
         ran.append(amount)
         return "paid"
 
-    broken = {"target": "tool", "event": "before", "label": "clamp", "actions": [{"type": "replace", "argument": "amount", "with": "no number"}]}
+    broken = {
+        "target": "tool",
+        "event": "before",
+        "label": "clamp",
+        "actions": [{"type": "replace", "argument": "amount", "with": "no number"}],
+    }
     calls = [tool_call("pay", {"amount": 7}), text("done")]
 
     tried, _, _ = await run(rules_of(tmp_path, {**broken, "onError": "open"}), calls, tools=[pay])

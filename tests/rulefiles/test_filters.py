@@ -19,9 +19,15 @@ from beforehand.testing import text, thinking, tool_call
 from rulefiles.kit import Said, rules_of, run
 
 ARGS: dict[str, Any] = {
-    "n": 5, "f": 2.5, "b": True, "s": "hello world", "none": None, "list": ["a", {"x": "deep secret"}, 7],
-    "a/b": {"m~n": [10, 20]}, "": "empty name",
-}  # fmt: skip
+    "n": 5,
+    "f": 2.5,
+    "b": True,
+    "s": "hello world",
+    "none": None,
+    "list": ["a", {"x": "deep secret"}, 7],
+    "a/b": {"m~n": [10, 20]},
+    "": "empty name",
+}
 
 
 @pytest.mark.parametrize(
@@ -103,7 +109,10 @@ async def test_argument_filters_see_the_canonical_value(written: str, tmp_path: 
     (tmp_path / ".env").write_text("SECRET")
     os.symlink(tmp_path / ".env", tmp_path / "link")
     condition = {"/path": {"regex": r"/\.env$"}}
-    rules = rules_of(tmp_path / "hooks", {"target": "tool", "event": "before", "args": condition, "actions": [{"type": "block", "reason": "no"}]})
+    rules = rules_of(
+        tmp_path / "hooks",
+        {"target": "tool", "event": "before", "args": condition, "actions": [{"type": "block", "reason": "no"}]},
+    )
 
     reply = [tool_call("read", {"path": written.format(cwd=tmp_path)}), tool_call("read", {"path": "notes.txt"})]
     await run(rules, [reply, text("done")], tools=[recorder("read", ran)])
@@ -123,7 +132,9 @@ async def test_all_conditions_on_arguments_must_hold(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [{"a": {"b": ["x", "my sk-12345 key"]}}, {"sk-12345": 1}, {"a": "sk-\u00e9 sk-12345"}])
-async def test_the_regex_of_a_before_rule_looks_at_every_string_in_the_arguments(arguments: dict[str, Any], tmp_path: Path) -> None:
+async def test_the_regex_of_a_before_rule_looks_at_every_string_in_the_arguments(
+    arguments: dict[str, Any], tmp_path: Path
+) -> None:
     ran: list[Any] = []
 
     @tool
@@ -132,7 +143,12 @@ async def test_the_regex_of_a_before_rule_looks_at_every_string_in_the_arguments
         ran.append(body)
         return "ok"
 
-    rule = {"target": "tool", "event": "before", "regex": r"sk-(\d+)", "actions": [{"type": "block", "reason": "found {{match}}, {{match_1}}"}]}
+    rule = {
+        "target": "tool",
+        "event": "before",
+        "regex": r"sk-(\d+)",
+        "actions": [{"type": "block", "reason": "found {{match}}, {{match_1}}"}],
+    }
     _, model, _ = await run(rules_of(tmp_path, rule), [tool_call("post", {"body": arguments}), text("done")], tools=[post])
 
     assert ran == []
@@ -144,12 +160,24 @@ async def test_a_secret_in_arguments_is_refused_before_the_effect_and_never_show
     secret = "sk-" + "a1" * 12
     rules = rules_of(
         tmp_path,
-        {"target": "tool", "event": "before", "regex": "sk-[a-z0-9]{20,}", "actions": [{"type": "block", "reason": "no keys in arguments"}]},
-        {"target": "stream", "chunks": ["tool_call_delta"], "regex": "sk-[a-z0-9]{20,}", "actions": [{"type": "replace", "with": "[key]"}]},
+        {
+            "target": "tool",
+            "event": "before",
+            "regex": "sk-[a-z0-9]{20,}",
+            "actions": [{"type": "block", "reason": "no keys in arguments"}],
+        },
+        {
+            "target": "stream",
+            "chunks": ["tool_call_delta"],
+            "regex": "sk-[a-z0-9]{20,}",
+            "actions": [{"type": "replace", "with": "[key]"}],
+        },
     )
     pieces = ['{"path": "', *secret, '", "amount": 1}']
 
-    only_gate, model, screen = await run(rules.hooks[1:], [tool_call("read", chunks=pieces), text("done")], tools=[recorder("read", ran)])
+    only_gate, _, screen = await run(
+        rules.hooks[1:], [tool_call("read", chunks=pieces), text("done")], tools=[recorder("read", ran)]
+    )
 
     assert ran == []
     assert only_gate.messages[-2].text == "no keys in arguments"
@@ -184,7 +212,10 @@ async def test_chat_rules_are_about_the_roles_they_name(roles: list[str] | None,
 @pytest.mark.parametrize(
     ("chunks", "seen"),
     [
-        (None, ["reasoning:h", "reasoning:m", "content:a", "tool_call_delta:{}", "finish:tool_calls", "content:done", "finish:stop"]),
+        (
+            None,
+            ["reasoning:h", "reasoning:m", "content:a", "tool_call_delta:{}", "finish:tool_calls", "content:done", "finish:stop"],
+        ),
         (["finish"], ["finish:tool_calls", "finish:stop"]),
         (["reasoning"], ["reasoning:h", "reasoning:m"]),
         (["tool_call_delta", "finish"], ["tool_call_delta:{}", "finish:tool_calls", "finish:stop"]),
@@ -203,7 +234,9 @@ async def test_stream_rules_are_about_the_chunks_they_name(chunks: list[str] | N
 
 
 def test_a_rule_applies_in_the_loops_it_names(tmp_path: Path) -> None:
-    rules = rules_of(tmp_path, {"target": "chat", "loops": ["audit_*"]}, {"target": "stream", "loops": ["main"]}, {"target": "run"})
+    rules = rules_of(
+        tmp_path, {"target": "chat", "loops": ["audit_*"]}, {"target": "stream", "loops": ["main"]}, {"target": "run"}
+    )
     at = {loop: [hook.seam for hook in _asked(rules.hooks, loop)] for loop in ("main", "audit_1")}
     assert at == {"main": ["before_run", "on_chunk", "on_message"], "audit_1": ["before_run", "on_message"]}
 
@@ -214,9 +247,17 @@ def _asked(hooks: tuple[Hook, ...], loop: str) -> list[Hook]:
 
 
 def test_order_timeout_and_failure_policy_are_those_of_the_hook(tmp_path: Path) -> None:
-    rules = rules_of(tmp_path, {"target": "tool", "event": "before", "label": "x", "order": 5, "timeoutMs": 250, "onError": "abort"})
+    rules = rules_of(
+        tmp_path, {"target": "tool", "event": "before", "label": "x", "order": 5, "timeoutMs": 250, "onError": "abort"}
+    )
     (hook,) = rules.hooks
-    assert (hook.name, hook.order, hook.timeout, hook.on_error, hook.where) == ("x", 5, 0.25, "abort", f"{tmp_path / 'rules.json'}:2")
+    assert (hook.name, hook.order, hook.timeout, hook.on_error, hook.where) == (
+        "x",
+        5,
+        0.25,
+        "abort",
+        f"{tmp_path / 'rules.json'}:2",
+    )
 
 
 async def test_rules_of_a_lower_order_come_first_whatever_their_place(tmp_path: Path) -> None:
@@ -224,7 +265,13 @@ async def test_rules_of_a_lower_order_come_first_whatever_their_place(tmp_path: 
     rules = rules_of(
         tmp_path,
         {"target": "chat", "roles": ["user"], "label": "second", "actions": [{"type": "log", "message": "{{label}}"}]},
-        {"target": "chat", "roles": ["user"], "label": "first", "order": -1, "actions": [{"type": "log", "message": "{{label}}"}]},
+        {
+            "target": "chat",
+            "roles": ["user"],
+            "label": "first",
+            "order": -1,
+            "actions": [{"type": "log", "message": "{{label}}"}],
+        },
         voice=said,
     )
     await run(rules, [text("ok")])
@@ -245,7 +292,9 @@ async def test_a_pattern_may_be_about_an_empty_message(pattern: str, fires: bool
 
 
 async def test_a_request_rule_sees_the_whole_history_not_only_the_newest_message(tmp_path: Path) -> None:
-    rules = rules_of(tmp_path, {"target": "request", "regex": "bob@example\\.com", "actions": [{"type": "block", "reason": "no addresses"}]})
+    rules = rules_of(
+        tmp_path, {"target": "request", "regex": "bob@example\\.com", "actions": [{"type": "block", "reason": "no addresses"}]}
+    )
     from beforehand import Agent, AssistantMessage, Text, UserMessage
     from beforehand.testing import ScriptedModel
 
@@ -267,7 +316,9 @@ def test_loading_rules_does_not_import_yaml_or_a_client_until_they_are_needed(tm
 
 
 def test_a_hook_of_a_rule_can_be_called_by_itself(tmp_path: Path) -> None:
-    (hook,) = rules_of(tmp_path, {"target": "tool", "event": "before", "actions": [{"type": "block", "reason": "no {{name}}"}]}).hooks
+    (hook,) = rules_of(
+        tmp_path, {"target": "tool", "event": "before", "actions": [{"type": "block", "reason": "no {{name}}"}]}
+    ).hooks
 
     class Call:
         name, args = "rm", {}

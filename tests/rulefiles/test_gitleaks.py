@@ -62,7 +62,12 @@ def write(folder: Path, config: str = CONFIG) -> Path:
 
 
 def cover(**more: Any) -> dict[str, Any]:
-    return {"target": "stream", "patternsFrom": "secrets/gitleaks.toml", "actions": [{"type": "replace", "with": "[{{rule}}]"}], **more}
+    return {
+        "target": "stream",
+        "patternsFrom": "secrets/gitleaks.toml",
+        "actions": [{"type": "replace", "with": "[{{rule}}]"}],
+        **more,
+    }
 
 
 @pytest.mark.parametrize(
@@ -108,7 +113,10 @@ async def test_patterns_serve_every_target(tmp_path: Path) -> None:
     _, model, _ = await run(rules, replies, f"my {KEY}", tools=[post])
 
     assert ran == ["hello"]
-    assert [message.text for message in model.requests[1].messages[-2:]] == ["aws-key in the arguments", "posted, your key is [aws-key]"]
+    assert [message.text for message in model.requests[1].messages[-2:]] == [
+        "aws-key in the arguments",
+        "posted, your key is [aws-key]",
+    ]
     assert said.texts == [f"aws-key {KEY}"]
 
 
@@ -118,7 +126,10 @@ async def test_patterns_serve_every_target(tmp_path: Path) -> None:
         ("x = ", "gitleaks.toml:1:5: this is not TOML"),
         ("x = 1", "gitleaks.toml:1:1: this is no gitleaks configuration: it has no [[rules]]"),
         ("[[rules]]\nregex = 'a'", "gitleaks.toml:1:1: a gitleaks rule needs an 'id'"),
-        ("[[rules]]\nid = 'a'\nregex = 'a'\n[[rules]]\nid = 'a'\nregex = 'b'", "gitleaks.toml:4:1: a second gitleaks rule has the id 'a'"),
+        (
+            "[[rules]]\nid = 'a'\nregex = 'a'\n[[rules]]\nid = 'a'\nregex = 'b'",
+            "gitleaks.toml:4:1: a second gitleaks rule has the id 'a'",
+        ),
         ("[[rules]]\nid = 'a'\nregex = 5", "gitleaks.toml:3:1: 'regex' must be a string"),
         ("[[rules]]\nid = 'a'\nregex = 'x(?=y)'", "gitleaks.toml:3:1: rule 'a': RE2 refuses a look-ahead"),
         ("[[rules]]\nid = 'a'\nregex = 'a'\nentropy = 'much'", "gitleaks.toml:4:1: 'entropy' must be a number"),
@@ -133,7 +144,7 @@ def test_a_mistake_in_the_patterns_names_both_files(config: str, why: str, tmp_p
     with pytest.raises(RuleFileError) as refused:
         rules_of(tmp_path, cover())
     (problem,) = refused.value.problems
-    assert (problem.field, problem.line) == ("[0].patternsFrom", 4)
+    assert (problem.field, problem.line) == ("[0].patternsFrom", 2)
     assert f"secrets/{why}" in problem.message
 
 
@@ -142,7 +153,9 @@ def test_what_cannot_be_used_is_a_warning(tmp_path: Path) -> None:
     rules_of(tmp_path, cover())
     report = check([tmp_path])
     assert report.ok
-    assert [warning.message for warning in report.warnings] == ["the gitleaks rule 'pkcs12' is about file names, which no text has: it is left out"]
+    assert [warning.message for warning in report.warnings] == [
+        "the gitleaks rule 'pkcs12' is about file names, which no text has: it is left out"
+    ]
 
 
 def test_entropy_is_in_bits_per_character() -> None:

@@ -25,29 +25,90 @@ from beforehand.rules.yaml_places import read_yaml
 
 GOOD: list[dict[str, Any]] = [
     {"target": "stream", "chunks": ["content"], "regex": "sk-[a-z]+", "actions": [{"type": "replace", "with": "***"}]},
-    {"label": "é\n\"q\"", "target": "chat", "roles": ["user"], "maxTriggers": 2, "actions": [{"type": "interrupt", "resend": True}]},
-    {"target": "tool", "event": "before", "tools": ["a*"], "args": {"/n/0~1": {"min": 1.5, "max": 2}}, "order": -1,
-     "actions": [{"type": "block", "reason": "no {{name}}"}, {"type": "queue-message", "role": "tool", "message": "x"}]},
-    {"target": "request", "onError": "open", "timeoutMs": 5, "loops": ["main"],
-     "actions": [{"type": "set-options", "options": {"stop": ["a"], "temperature": 1}}, {"type": "hide-tools", "tools": ["x"]}]},
+    {
+        "label": 'é\n"q"',
+        "target": "chat",
+        "roles": ["user"],
+        "maxTriggers": 2,
+        "actions": [{"type": "interrupt", "resend": True}],
+    },
+    {
+        "target": "tool",
+        "event": "before",
+        "tools": ["a*"],
+        "args": {"/n/0~1": {"min": 1.5, "max": 2}},
+        "order": -1,
+        "actions": [{"type": "block", "reason": "no {{name}}"}, {"type": "queue-message", "role": "tool", "message": "x"}],
+    },
+    {
+        "target": "request",
+        "onError": "open",
+        "timeoutMs": 5,
+        "loops": ["main"],
+        "actions": [
+            {"type": "set-options", "options": {"stop": ["a"], "temperature": 1}},
+            {"type": "hide-tools", "tools": ["x"]},
+        ],
+    },
     {"target": "turn", "enabled": False, "actions": [{"type": "end"}]},
     {"target": "run"},
-]  # fmt: skip
+]
 
 TEXTS = {
     "json": json.dumps(GOOD, indent=1, ensure_ascii=False),
     "yaml": yaml.safe_dump(GOOD, allow_unicode=True, sort_keys=False),
     "toml": "\n".join(
         [
-            '[[rules]]\ntarget = "chat"\nlabel = "é \\"q\\""\nroles = ["user"] # c\n[[rules.actions]]\ntype = "log"\nmessage = """a\nb"""',
+            '[[rules]]\ntarget = "chat"\nlabel = "é \\"q\\""\nroles = ["user"] # c',
+            '[[rules.actions]]\ntype = "log"\nmessage = """a\nb"""',
             "[[rules]]\ntarget = 'tool'\nevent = 'before'\nargs.'/n' = {min = 1.5, max = 2}\nactions = [\n{type = 'block'},\n]\n",
         ]
     ),
 }
-SCRAPS = ["{", "}", "[", "]", '"', "'", ":", ",", "\n", "- ", "  ", "\t", "#", "\\", "\\u", "\\ud800", "\x00", "\ufeff", "é", "\U0001f600", "null", "1e999",
-          "-", "&a", "*a", "<<: ", "!!set ", "--- ", "[[x]]", "= ", '"""', "2024-01-01", "target", "chat", "(", "(?=a)", "true", "999999999999999999999"]  # fmt: skip
+SCRAPS = [
+    "{",
+    "}",
+    "[",
+    "]",
+    '"',
+    "'",
+    ":",
+    ",",
+    "\n",
+    "- ",
+    "  ",
+    "\t",
+    "#",
+    "\\",
+    "\\u",
+    "\\ud800",
+    "\x00",
+    "\ufeff",
+    "é",
+    "\U0001f600",
+    "null",
+    "1e999",
+    "-",
+    "&a",
+    "*a",
+    "<<: ",
+    "!!set ",
+    "--- ",
+    "[[x]]",
+    "= ",
+    '"""',
+    "2024-01-01",
+    "target",
+    "chat",
+    "(",
+    "(?=a)",
+    "true",
+    "999999999999999999999",
+]
 
-edits = st.lists(st.tuples(st.floats(0, 1), st.integers(0, 12), st.one_of(st.sampled_from(SCRAPS), st.text(max_size=3))), max_size=6)
+edits = st.lists(
+    st.tuples(st.floats(0, 1), st.integers(0, 12), st.one_of(st.sampled_from(SCRAPS), st.text(max_size=3))), max_size=6
+)
 
 
 def mangled(text: str, changes: list[tuple[float, int, str]]) -> str:
@@ -65,9 +126,10 @@ def load(data: bytes, suffix: str) -> tuple[int | None, list[tuple[int, int]]]:
         try:
             return len(load_rules([folder]).rules), []
         except RuleFileError as error:
-            assert {problem.file for problem in error.problems} == {str(Path(folder) / f"r.{suffix}")}
-            assert all(problem.message for problem in error.problems)
-            return None, [(problem.line, problem.column) for problem in error.problems]
+            problems = error.problems
+        assert {problem.file for problem in problems} == {str(Path(folder) / f"r.{suffix}")}
+        assert all(problem.message for problem in problems)
+        return None, [(problem.line, problem.column) for problem in problems]
 
 
 def check(data: bytes, suffix: str) -> None:
@@ -78,7 +140,9 @@ def check(data: bytes, suffix: str) -> None:
         assert places
         assert all(1 <= line <= len(lines) and column >= 1 for line, column in places)
     else:
-        value = {"json": msgspec.json.decode, "yaml": lambda d: yaml.safe_load(d), "toml": lambda d: tomllib.loads(d.decode())}[suffix](data)
+        value = {"json": msgspec.json.decode, "yaml": lambda d: yaml.safe_load(d), "toml": lambda d: tomllib.loads(d.decode())}[
+            suffix
+        ](data)
         value = value["rules"] if isinstance(value, dict) and list(value) == ["rules"] else value
         rules = value if isinstance(value, list) else [value]
         assert loaded == 1 + sum(rule.get("enabled", True) for rule in rules)
@@ -97,14 +161,43 @@ def test_any_bytes_at_all_are_an_error_with_a_place_or_a_whole_set(suffix: str, 
     check(data, suffix)
 
 
-leaves = st.one_of(st.none(), st.booleans(), st.integers(-2, 3), st.floats(-1, 3), st.sampled_from(["", "user", "log", "chat", "before", "x", "content"]))
-values = st.recursive(leaves, lambda inner: st.one_of(st.lists(inner, max_size=2), st.dictionaries(st.sampled_from(["type", "message", "x"]), inner, max_size=2)),
-                      max_leaves=4)  # fmt: skip
-FIELDS = ["target", "label", "enabled", "regex", "maxTriggers", "roles", "chunks", "tools", "event", "args", "actions", "order", "timeoutMs", "onError", "loops"]
+leaves = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-2, 3),
+    st.floats(-1, 3),
+    st.sampled_from(["", "user", "log", "chat", "before", "x", "content"]),
+)
+values = st.recursive(
+    leaves,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=2), st.dictionaries(st.sampled_from(["type", "message", "x"]), inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+FIELDS = [
+    "target",
+    "label",
+    "enabled",
+    "regex",
+    "maxTriggers",
+    "roles",
+    "chunks",
+    "tools",
+    "event",
+    "args",
+    "actions",
+    "order",
+    "timeoutMs",
+    "onError",
+    "loops",
+]
 
 
 @given(
-    good=st.sampled_from(GOOD), changed=st.dictionaries(st.sampled_from([*FIELDS, "extra"]), values, max_size=2), gone=st.sets(st.sampled_from(FIELDS), max_size=1)
+    good=st.sampled_from(GOOD),
+    changed=st.dictionaries(st.sampled_from([*FIELDS, "extra"]), values, max_size=2),
+    gone=st.sets(st.sampled_from(FIELDS), max_size=1),
 )
 def test_the_json_schema_and_the_loader_agree_on_the_form(good: dict[str, Any], changed: dict[str, Any], gone: set[str]) -> None:
     rule = {name: value for name, value in {**good, **changed}.items() if name not in gone or name == "target"}
@@ -133,8 +226,9 @@ def paths_of(value: Any, path: tuple[Any, ...] = ()) -> set[tuple[Any, ...]]:
 
 documents = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=4)),
-    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(st.text(max_size=3), inner, max_size=4)), max_leaves=12,
-)  # fmt: skip
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(st.text(max_size=3), inner, max_size=4)),
+    max_leaves=12,
+)
 
 
 @given(value=documents, indent=st.sampled_from([None, 0, 3]), ascii_only=st.booleans())
@@ -164,8 +258,12 @@ def test_json_is_refused_exactly_where_msgspec_refuses_it(changes: list[tuple[fl
 
 
 plain = st.recursive(
-    st.one_of(st.booleans(), st.integers(-99, 99), st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), max_size=4)),
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text("ab. é'\"", min_size=1, max_size=3), inner, max_size=3)),
+    st.one_of(
+        st.booleans(), st.integers(-99, 99), st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), max_size=4)
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.text("ab. é'\"", min_size=1, max_size=3), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 

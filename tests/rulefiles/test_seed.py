@@ -17,14 +17,11 @@ from rulefiles.kit import Said, rules_of, run
 MINIMAL = {"target": "stream", "chunks": ["content"], "actions": [{"type": "log", "message": "[stream] {{text}}"}]}
 
 PROGRAM = """
-import asyncio, sys
 from beforehand import Agent
-from beforehand.rules import load_rules, rules_folder
 from beforehand.testing import ScriptedModel, text
 
-rules = load_rules([rules_folder()])
 model = ScriptedModel([text("", chunks=["Hello", " World", "!"])])
-print(asyncio.run(Agent(model=model, hooks=rules.hooks).run("hi")).text)
+print(Agent(model=model).run_sync("hi").text)
 """
 
 
@@ -32,7 +29,12 @@ def program(folder: Path, before: str = "") -> subprocess.CompletedProcess[str]:
     (folder / "hooks").mkdir()
     (folder / "hooks" / "watch-content.json").write_text(json.dumps(MINIMAL))
     return subprocess.run(
-        [sys.executable, "-c", before + PROGRAM], cwd=folder, env={"LLM_CHAT_HOOKS_DIR": "./hooks"}, capture_output=True, text=True, check=True
+        [sys.executable, "-c", before + PROGRAM],
+        cwd=folder,
+        env={"LLM_CHAT_HOOKS_DIR": "./hooks"},
+        capture_output=True,
+        text=True,
+        check=True,
     )
 
 
@@ -63,27 +65,85 @@ def test_a_level_or_a_handler_of_the_application_is_respected(before: str, tmp_p
 
 PAGE: dict[str, Any] = {
     "watch-content": MINIMAL,
-    "warn-on-error": {"label": "warn-on-error", "target": "chat", "roles": ["assistant"], "regex": "error|Error|warning",
-                      "actions": [{"type": "warn", "message": "[{{role}}] {{content}}"}]},
-    "watch-thinking": {"label": "watch-thinking", "target": "stream", "chunks": ["reasoning"], "actions": [{"type": "log", "message": "🧠 {{text}}"}]},
-    "track-fetch": {"label": "track-fetch", "target": "tool", "tools": ["fetch_page"], "event": "after",
-                    "actions": [{"type": "log", "message": "fetch_page returned {{result}}"}]},
-    "alert-failure": {"label": "alert-failure", "target": "tool", "event": "error", "actions": [{"type": "warn", "message": "Tool {{name}} failed: {{error}}"}]},
-    "stop-on-secret": {"label": "stop-on-secret", "target": "stream", "chunks": ["content"], "regex": "api_key|password|secret",
-                       "actions": [{"type": "interrupt"}]},
-    "retry-on-error": {"label": "retry-on-error", "target": "stream", "chunks": ["content"], "regex": "error|Error",
-                       "actions": [{"type": "interrupt", "resend": True}]},
-    "correct-and-retry": {"label": "correct-and-retry", "target": "chat", "roles": ["assistant"], "regex": "I don't know|I'm not sure",
-                          "actions": [{"type": "queue-message", "role": "user", "message": "Please try to answer the question."},
-                                      {"type": "interrupt", "resend": True}]},
-    "queue-and-resend": {"label": "queue-and-resend", "target": "chat", "roles": ["assistant"], "regex": "I don't know",
-                         "actions": [{"type": "queue-message", "role": "user", "message": "Try again."}, {"type": "queue-resend"}]},
-    "full-cycle": {"label": "full-cycle", "target": "chat", "roles": ["assistant"], "regex": "I don't know",
-                   "actions": [{"type": "log", "message": "Triggered retry for: {{content}}"},
-                               {"type": "queue-message", "role": "user", "message": "Please try again."}, {"type": "interrupt", "resend": True}]},
-    "several": [{"label": "log-stream", "target": "stream", "actions": [{"type": "log", "message": "{{text}}"}]},
-                {"label": "log-errors", "target": "chat", "roles": ["assistant"], "regex": "error", "actions": [{"type": "warn", "message": "{{content}}"}]}],
-}  # fmt: skip
+    "warn-on-error": {
+        "label": "warn-on-error",
+        "target": "chat",
+        "roles": ["assistant"],
+        "regex": "error|Error|warning",
+        "actions": [{"type": "warn", "message": "[{{role}}] {{content}}"}],
+    },
+    "watch-thinking": {
+        "label": "watch-thinking",
+        "target": "stream",
+        "chunks": ["reasoning"],
+        "actions": [{"type": "log", "message": "🧠 {{text}}"}],
+    },
+    "track-fetch": {
+        "label": "track-fetch",
+        "target": "tool",
+        "tools": ["fetch_page"],
+        "event": "after",
+        "actions": [{"type": "log", "message": "fetch_page returned {{result}}"}],
+    },
+    "alert-failure": {
+        "label": "alert-failure",
+        "target": "tool",
+        "event": "error",
+        "actions": [{"type": "warn", "message": "Tool {{name}} failed: {{error}}"}],
+    },
+    "stop-on-secret": {
+        "label": "stop-on-secret",
+        "target": "stream",
+        "chunks": ["content"],
+        "regex": "api_key|password|secret",
+        "actions": [{"type": "interrupt"}],
+    },
+    "retry-on-error": {
+        "label": "retry-on-error",
+        "target": "stream",
+        "chunks": ["content"],
+        "regex": "error|Error",
+        "actions": [{"type": "interrupt", "resend": True}],
+    },
+    "correct-and-retry": {
+        "label": "correct-and-retry",
+        "target": "chat",
+        "roles": ["assistant"],
+        "regex": "I don't know|I'm not sure",
+        "actions": [
+            {"type": "queue-message", "role": "user", "message": "Please try to answer the question."},
+            {"type": "interrupt", "resend": True},
+        ],
+    },
+    "queue-and-resend": {
+        "label": "queue-and-resend",
+        "target": "chat",
+        "roles": ["assistant"],
+        "regex": "I don't know",
+        "actions": [{"type": "queue-message", "role": "user", "message": "Try again."}, {"type": "queue-resend"}],
+    },
+    "full-cycle": {
+        "label": "full-cycle",
+        "target": "chat",
+        "roles": ["assistant"],
+        "regex": "I don't know",
+        "actions": [
+            {"type": "log", "message": "Triggered retry for: {{content}}"},
+            {"type": "queue-message", "role": "user", "message": "Please try again."},
+            {"type": "interrupt", "resend": True},
+        ],
+    },
+    "several": [
+        {"label": "log-stream", "target": "stream", "actions": [{"type": "log", "message": "{{text}}"}]},
+        {
+            "label": "log-errors",
+            "target": "chat",
+            "roles": ["assistant"],
+            "regex": "error",
+            "actions": [{"type": "warn", "message": "{{content}}"}],
+        },
+    ],
+}
 
 
 def test_every_definition_of_the_page_loads_verbatim(tmp_path: Path) -> None:
@@ -124,5 +184,7 @@ async def test_the_definitions_work_together(tmp_path: Path) -> None:
     replies = [[tool_call("fetch_page"), tool_call("gone")], text("an Error here")]
     await run(rules_of(tmp_path, *definitions, voice=said), replies, tools=[fetch_page])
     assert said.lines == [
-        ("log", "fetch_page returned PAGE"), ("warn", "Tool gone failed: Tool gone not found."), ("warn", "[assistant] an Error here"),
-    ]  # fmt: skip
+        ("log", "fetch_page returned PAGE"),
+        ("warn", "Tool gone failed: Tool gone not found."),
+        ("warn", "[assistant] an Error here"),
+    ]

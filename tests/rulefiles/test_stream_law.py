@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ from rulefiles.kit import Said, rules_of, run
 PATTERNS = ["ab", "a+", "a+b?", "(a|b)c", "c$", "^a", r"\bb", "ab|abc", "b[ac]*c", "[ab]{2,4}", "c(?P<x>a*)b", " "]
 ACTIONS = ["observe", "replace", "refuse"]
 
-rule_lists = st.lists(st.tuples(st.sampled_from(ACTIONS), st.sampled_from(PATTERNS), st.sampled_from(["", "X", "ab"])), max_size=4)
+rule_lists = st.lists(
+    st.tuples(st.sampled_from(ACTIONS), st.sampled_from(PATTERNS), st.sampled_from(["", "X", "ab"])), max_size=4
+)
 texts = st.text("abc ", max_size=24)
 
 
@@ -59,7 +62,7 @@ def applied(rules: list[tuple[str, str, str]], whole: str) -> tuple[str | None, 
 
 def cut(whole: str, places: list[int]) -> list[str]:
     edges = sorted({0, len(whole), *[place for place in places if place < len(whole)]})
-    return [whole[low:high] for low, high in zip(edges, edges[1:], strict=False)]
+    return [whole[low:high] for low, high in pairwise(edges)]
 
 
 @given(rules=rule_lists, whole=texts, places=st.lists(st.integers(0, 24), max_size=12))
@@ -98,7 +101,9 @@ def test_whatever_the_cut_the_whole_reply_in_one_piece_comes_out_the_same(
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 50])
 @pytest.mark.parametrize("replacement", ["", "***"])
-async def test_a_match_longer_than_can_be_kept_back_is_replaced_once_and_never_shown(size: int, replacement: str, tmp_path: Path) -> None:
+async def test_a_match_longer_than_can_be_kept_back_is_replaced_once_and_never_shown(
+    size: int, replacement: str, tmp_path: Path
+) -> None:
     rules = rules_of(tmp_path, {"target": "stream", "regex": "sk-[a-z]+", "actions": [{"type": "replace", "with": replacement}]})
     secret = "sk-" + "a" * 9000
     whole = f"the key {secret} is long"

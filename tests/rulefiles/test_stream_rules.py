@@ -38,13 +38,20 @@ def test_neighbours_of_one_order_and_policy_are_one_stage(tmp_path: Path) -> Non
     assert stages(rules) == 1
     assert rules.hooks[0].where == f"{tmp_path / 'rules.json'}:2 and 39 more"
 
-    apart = [stream("a", STOP), stream("b", STOP, order=1), stream("c", STOP, order=1, onError="open"), stream("d", STOP, loops=["x"])]
+    apart = [
+        stream("a", STOP),
+        stream("b", STOP, order=1),
+        stream("c", STOP, order=1, onError="open"),
+        stream("d", STOP, loops=["x"]),
+    ]
     assert stages(rules_of(tmp_path, *apart)) == 4
 
 
 async def test_a_later_rule_sees_what_an_earlier_one_made_of_the_text(tmp_path: Path) -> None:
     said = Said()
-    rules = rules_of(tmp_path, stream("secret", cover("word")), stream("word", LOG, label="late"), stream("my word", STOP), voice=said)
+    rules = rules_of(
+        tmp_path, stream("secret", cover("word")), stream("word", LOG, label="late"), stream("my word", STOP), voice=said
+    )
     result, _, _ = await run(rules, [text("", chunks=["my sec", "ret"])])
     assert result.stop_reason == "interrupted"
     assert said.texts == ["late:word"]
@@ -58,7 +65,13 @@ async def test_an_earlier_refusal_cannot_be_covered_up_by_a_later_rule(tmp_path:
 
 async def test_observers_hide_nothing_from_each_other_and_keep_nothing_back(tmp_path: Path) -> None:
     said, shown = Said(), []
-    rules = rules_of(tmp_path, stream("error", LOG, label="a"), stream(r"error code \d+!", LOG, label="b"), stream("[a-z ]+", LOG, label="c"), voice=said)
+    rules = rules_of(
+        tmp_path,
+        stream("error", LOG, label="a"),
+        stream(r"error code \d+!", LOG, label="b"),
+        stream("[a-z ]+", LOG, label="c"),
+        voice=said,
+    )
 
     def watch(event: Any) -> None:
         if event.type == "message_update":
@@ -74,7 +87,9 @@ async def test_observers_hide_nothing_from_each_other_and_keep_nothing_back(tmp_
 
 
 async def test_of_rules_that_replace_the_leftmost_match_wins_and_the_earlier_rule_on_ties(tmp_path: Path) -> None:
-    rules = rules_of(tmp_path, stream("bc", cover("1")), stream("ab", cover("2")), stream("abc", cover("3")), stream("d+", cover("4")))
+    rules = rules_of(
+        tmp_path, stream("bc", cover("1")), stream("ab", cover("2")), stream("abc", cover("3")), stream("d+", cover("4"))
+    )
     result, _, _ = await run(rules, [text("", chunks=["a", "b", "c", "dd", "d bc"])])
     assert result.text == "2c4 1"
 
@@ -120,7 +135,11 @@ async def test_max_triggers_on_a_stream_counts_matches_and_a_spent_rule_is_as_if
 
 async def test_max_triggers_counts_for_all_runs_of_an_agent(tmp_path: Path) -> None:
     said = Said()
-    rules = rules_of(tmp_path, {"target": "chat", "roles": ["user"], "maxTriggers": 2, "actions": [{"type": "log", "message": "{{content}}"}]}, voice=said)
+    rules = rules_of(
+        tmp_path,
+        {"target": "chat", "roles": ["user"], "maxTriggers": 2, "actions": [{"type": "log", "message": "{{content}}"}]},
+        voice=said,
+    )
     agent = Agent(model=FunctionModel(lambda request: text("ok")), hooks=rules.hooks)
     for prompt in ("one", "two", "three"):
         await agent.run(prompt)
@@ -175,7 +194,12 @@ async def test_each_channel_is_a_text_of_its_own(tmp_path: Path) -> None:
         """Note."""
         return x
 
-    first = [thinking("", chunks=["a"]), text("", chunks=["b a"]), tool_call("note", chunks=['{"x":"', "a", 'b"}']), tool_call("note", {"x": "b"})]
+    first = [
+        thinking("", chunks=["a"]),
+        text("", chunks=["b a"]),
+        tool_call("note", chunks=['{"x":"', "a", 'b"}']),
+        tool_call("note", {"x": "b"}),
+    ]
     result, model, screen = await run(rules, [first, text("done")], tools=[note])
 
     reply = result.messages[1]
@@ -231,5 +255,25 @@ async def test_an_interrupt_says_which_rule_and_where(tmp_path: Path) -> None:
     assert result.reason == reason
     (record,) = result.decisions
     assert (record.hook, record.where, record.seam, record.verdict, record.reason) == (
-        "stop-on-secret", f"{tmp_path / 'rules.json'}:2", "on_chunk", "Interrupt", reason,
-    )  # fmt: skip
+        "stop-on-secret",
+        f"{tmp_path / 'rules.json'}:2",
+        "on_chunk",
+        "Interrupt",
+        reason,
+    )
+
+
+async def test_the_record_names_the_rule_of_a_shared_stage_that_decided(tmp_path: Path) -> None:
+    rules = rules_of(
+        tmp_path, stream("one", cover("1"), label="a"), stream("two", cover("2"), label="b"), stream("three", STOP, label="c")
+    )
+    (hook,) = rules.hooks
+    assert (hook.name, hook.where) == ("a, b, c", f"{tmp_path / 'rules.json'}:2 and 2 more")
+
+    result, _, _ = await run(rules, [text("", chunks=["one ", "two ", "three"])])
+
+    assert [(record.hook, record.where.rpartition(":")[2], record.verdict) for record in result.decisions] == [
+        ("a", "2", "Replace"),
+        ("b", "3", "Replace"),
+        ("c", "4", "Interrupt"),
+    ]

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - what is said is compared word for word, and stands on one line as it is printed
 """Every kind of mistake, in every kind of file: refused with file, line, field and the expected form. Nothing is half loaded."""
 
 from __future__ import annotations
@@ -25,11 +26,15 @@ JSON: dict[str, tuple[str, list[str]]] = {
     ),
     "a misspelt target field": (
         '{"tagret": "chat"}',
-        ["1:1: the field 'target' is missing (there is 'tagret'): expected one of 'chat', 'stream', 'tool', 'request', 'turn', 'run'"],
+        [
+            "1:1: the field 'target' is missing (there is 'tagret'): expected one of 'chat', 'stream', 'tool', 'request', 'turn', 'run'"
+        ],
     ),
     "an unknown target": (
         '{\n  "target": "streem"\n}',
-        ["2:3: target: there is no target 'streem', did you mean 'stream'? Expected one of 'chat', 'stream', 'tool', 'request', 'turn', 'run'"],
+        [
+            "2:3: target: there is no target 'streem', did you mean 'stream'? Expected one of 'chat', 'stream', 'tool', 'request', 'turn', 'run'"
+        ],
     ),
     "a target of a wrong type": (
         '{"target": 7}',
@@ -56,7 +61,9 @@ JSON: dict[str, tuple[str, list[str]]] = {
     ),
     "a message on an interrupt": (
         '{"target": "chat", "actions": [\n {"type": "interrupt", "message": "x"}]}',
-        ["2:24: actions[0].message: 'message' is a field of action debug and info and log and queue-message and warn, not of interrupt"],
+        [
+            "2:24: actions[0].message: 'message' is a field of action debug and info and log and queue-message and warn, not of interrupt"
+        ],
     ),
     "an unknown role": (
         '{"target": "chat",\n"roles": ["user",\n"asistant"]}',
@@ -87,7 +94,9 @@ JSON: dict[str, tuple[str, list[str]]] = {
     ),
     "an action no seam of the target takes": (
         '{"target": "chat", "actions": [{"type": "block"}]}',
-        ["1:33: actions[0].type: 'block' decides nothing here: no seam of this target takes it; it is allowed at tool (before), request, run"],
+        [
+            "1:33: actions[0].type: 'block' decides nothing here: no seam of this target takes it; it is allowed at tool (before), request, run"
+        ],
     ),
     "an action its event does not take": (
         '{"target": "tool", "actions": [{"type": "ask", "prompt": "?"}]}',
@@ -121,8 +130,10 @@ JSON: dict[str, tuple[str, list[str]]] = {
     ),
     "a look-ahead": (
         '{"target": "chat",\n "regex": "a(?=b)"}',
-        ["2:2: regex: RE2 refuses a look-ahead at character 2 ('(?=b)'): RE2 has none: match the text around it too, and name the part "
-         "to replace with a group"],
+        [
+            "2:2: regex: RE2 refuses a look-ahead at character 2 ('(?=b)'): RE2 has none: match the text around it too, and name the part "
+            "to replace with a group"
+        ],
     ),
     "a back-reference": (
         r'{"target": "chat", "regex": "(a)\\1"}',
@@ -138,7 +149,9 @@ JSON: dict[str, tuple[str, list[str]]] = {
     ),
     "a pattern on a finish chunk": (
         '{"target": "stream", "chunks": ["finish"], "regex": "a"}',
-        ["1:22: chunks: a finish chunk carries no text that a pattern could be found in: add 'content', or leave the pattern out"],
+        [
+            "1:22: chunks: a finish chunk carries no text that a pattern could be found in: add 'content', or leave the pattern out"
+        ],
     ),
     "an argument that is no pointer": (
         '{"target": "tool", "event": "before", "args": {"path": {"equals": 1}}}',
@@ -158,8 +171,10 @@ JSON: dict[str, tuple[str, list[str]]] = {
     ),
     "a pattern of an argument": (
         '{"target": "tool", "args": {"/n": {"regex": "(?!a)"}}}',
-        ["1:36: args['/n'].regex: RE2 refuses a negative look-ahead at character 1 ('(?!a)'): RE2 has none: match the text around it too, "
-         "and name the part to replace with a group"],
+        [
+            "1:36: args['/n'].regex: RE2 refuses a negative look-ahead at character 1 ('(?!a)'): RE2 has none: match the text around it too, "
+            "and name the part to replace with a group"
+        ],
     ),
     "a replacement without an argument": (
         '{"target": "tool", "event": "before", "actions": [{"type": "replace", "with": "x"}]}',
@@ -213,16 +228,25 @@ JSON: dict[str, tuple[str, list[str]]] = {
 
 YAML: dict[str, tuple[str, list[str]]] = {
     "no YAML": ("target: chat\n  roles: [", ["2:8: this is not YAML: mapping values are not allowed here"]),
-    "a tab": ("target: chat\nactions:\n\t- type: log\n", ["3:1: this is not YAML: found character '\\t' that cannot start any token"]),
+    "a tab": (
+        "target: chat\nactions:\n\t- type: log\n",
+        ["3:1: this is not YAML: found character '\\t' that cannot start any token"],
+    ),
     "a control character": ("target: chat\nlabel: \x07", ["2:8: this is not YAML: the character U+0007 may not stand in it"]),
     "two documents": ("target: chat\n---\ntarget: chat\n", ["2:1: this is not YAML: but found another document"]),
     "an impossible escape": ('target: "\\UFFFFFFFF"', ["1:12: this is not YAML:"]),
     "a field twice": ("target: chat\nlabel: a\nlabel: b\n", ["3:1: label: the field stands here a second time"]),
-    "a date": ("target: chat\nlabel: 2024-01-01\n", ["2:8: YAML reads '2024-01-01' as a date, which no rule takes: put it in quotes"]),
+    "a date": (
+        "target: chat\nlabel: 2024-01-01\n",
+        ["2:8: YAML reads '2024-01-01' as a date, which no rule takes: put it in quotes"],
+    ),
     "an anchor": ("- &a\n  target: chat\n- *a\n", ["1:3: rule files take no anchors and aliases: write it out"]),
     "a merge key": ("target: chat\n<<: {label: x}\n", ["2:1: rule files take no merge keys (<<): write the fields out"]),
     "a tag": ("target: !!python/name:os.system x\n", ["1:9: YAML reads 'x' as python/name:os.system, which no rule takes"]),
-    "a number in base 60": ("target: chat\nmaxTriggers: 1:30\n", ["2:14: YAML reads '1:30' as a number in another notation, which no rule takes"]),
+    "a number in base 60": (
+        "target: chat\nmaxTriggers: 1:30\n",
+        ["2:14: YAML reads '1:30' as a number in another notation, which no rule takes"],
+    ),
     "a misspelt role": ("target: chat\nroles:\n  - user\n  - asistant\n", ["4:5: roles[1]: 'asistant' is not one of"]),
     "a yes that is no string": ("target: chat\nlabel: yes\n", ["2:1: label: expected a string, got true"]),
     "half a character": ('target: chat\nlabel: "\\ud800"\n', ["2:1: label: the string holds half a character"]),
@@ -233,11 +257,20 @@ YAML: dict[str, tuple[str, list[str]]] = {
 
 TOML: dict[str, tuple[str, list[str]]] = {
     "no TOML": ('target = "chat"\nroles = [', ["2:10: this is not TOML: Invalid value"]),
-    "a bad value": ('target = "chat"\norder = 1x\n', ["2:10: this is not TOML: Expected newline or end of document after a statement"]),
+    "a bad value": (
+        'target = "chat"\norder = 1x\n',
+        ["2:10: this is not TOML: Expected newline or end of document after a statement"],
+    ),
     "a key twice": ('target = "chat"\ntarget = "tool"\n', ["2:16: this is not TOML: Cannot overwrite a value"]),
-    "a date": ('target = "chat"\nlabel = 2024-01-01\n', ["2:1: 2024-01-01 is a date or a time, which no rule takes: put it in quotes"]),
+    "a date": (
+        'target = "chat"\nlabel = 2024-01-01\n',
+        ["2:1: 2024-01-01 is a date or a time, which no rule takes: put it in quotes"],
+    ),
     "no number": ('target = "chat"\norder = nan\n', ["2:1: nan is no finite number"]),
-    "a misspelt action": ('target = "chat"\n\n[[actions]]\ntype = "lgo"\n', ["4:1: actions[0].type: there is no action 'lgo', did you mean 'log'?"]),
+    "a misspelt action": (
+        'target = "chat"\n\n[[actions]]\ntype = "lgo"\n',
+        ["4:1: actions[0].type: there is no action 'lgo', did you mean 'log'?"],
+    ),
     "several rules": (
         '[[rules]]\ntarget = "chat"\n\n[[rules]]\ntarget = "chat"\n[[rules.actions]]\ntype = "log"\n[[rules.actions]]\ntype = "wrn"\n',
         ["9:1: [1].actions[1].type: there is no action 'wrn', did you mean 'warn'?"],
@@ -246,7 +279,10 @@ TOML: dict[str, tuple[str, list[str]]] = {
         'target = "tool"\nactions = [\n  {type = "log"}, # fine\n  {type = "log", massage = "x"},\n]\n',
         ["4:18: actions[1].massage: unknown field 'massage', did you mean 'message'?"],
     ),
-    "a quoted key": ('target = "tool"\n[args."/a.b"]\nregexp = "x"\n', ["3:1: args['/a.b'].regexp: unknown field 'regexp', did you mean 'regex'?"]),
+    "a quoted key": (
+        'target = "tool"\n[args."/a.b"]\nregexp = "x"\n',
+        ["3:1: args['/a.b'].regexp: unknown field 'regexp', did you mean 'regex'?"],
+    ),
 }
 
 
@@ -307,8 +343,9 @@ def test_a_file_that_is_not_there_or_no_rule_file_is_refused(tmp_path: Path) -> 
     with pytest.raises(RuleFileError) as refused:
         load_rules([tmp_path / "gone", tmp_path / "notes.txt"])
     assert [problem.message for problem in refused.value.problems] == [
-        "there is no such file or folder: rules were expected there", "rule files end in .json, .yaml, .yml, .toml",
-    ]  # fmt: skip
+        "there is no such file or folder: rules were expected there",
+        "rule files end in .json, .yaml, .yml, .toml",
+    ]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may read every file")
@@ -328,12 +365,12 @@ def test_the_error_is_a_configuration_error_and_has_the_problems_one_by_one(tmp_
 
 SAME = {
     "r.json": '[{"target": "tool", "tools": ["a"], "event": "before", "args": {"/n": {"min": 1.5}}, "actions": [{"type": "block", "reason": "no"}]},'
-              ' {"target": "chat", "label": "x"}]',
+    ' {"target": "chat", "label": "x"}]',
     "r.yaml": "- target: tool\n  tools: [a]\n  event: before\n  args:\n    /n: {min: 1.5}\n  actions:\n    - {type: block, reason: 'no'}\n- {target: chat, label: x}\n",
     "r.yml": '- {target: tool, tools: [a], event: before, args: {"/n": {min: 1.5}}, actions: [{type: block, reason: "no"}]}\n- target: chat\n  label: x\n',
     "r.toml": '[[rules]]\ntarget = "tool"\ntools = ["a"]\nevent = "before"\nargs = {"/n" = {min = 1.5}}\n[[rules.actions]]\ntype = "block"\n'
-              'reason = "no"\n[[rules]]\ntarget = "chat"\nlabel = "x"\n',
-}  # fmt: skip
+    'reason = "no"\n[[rules]]\ntarget = "chat"\nlabel = "x"\n',
+}
 
 
 @pytest.mark.parametrize("name", SAME)
@@ -362,7 +399,7 @@ def test_configuration_wins_over_the_environment_and_ours_over_the_old_name(tmp_
 
     assert rules_folder(tmp_path / "configured", environ) == tmp_path / "configured"
     assert rules_folder(None, environ) == tmp_path / "ours"
-    assert rules_folder("  ", {"BEFOREHAND_HOOKS_DIR": " ", **{"LLM_CHAT_HOOKS_DIR": f" {tmp_path / 'old'} "}}) == tmp_path / "old"
+    assert rules_folder("  ", {"BEFOREHAND_HOOKS_DIR": " ", "LLM_CHAT_HOOKS_DIR": f" {tmp_path / 'old'} "}) == tmp_path / "old"
     assert rules_folder(None, {}) is None
 
 
@@ -375,7 +412,9 @@ def test_configuration_wins_over_the_environment_and_ours_over_the_old_name(tmp_
         ("gone", {"LLM_CHAT_HOOKS_DIR": "/"}, "hooks_dir names the folder gone"),
     ],
 )
-def test_a_folder_that_is_not_there_is_an_error_that_says_who_named_it(configured: str | None, environ: dict[str, str], said: str) -> None:
+def test_a_folder_that_is_not_there_is_an_error_that_says_who_named_it(
+    configured: str | None, environ: dict[str, str], said: str
+) -> None:
     with pytest.raises(ConfigError) as refused:
         rules_folder(configured, environ)
     assert said in str(refused.value)
@@ -400,5 +439,7 @@ def test_duplicate_labels_are_told_apart_by_file(tmp_path: Path) -> None:
     for name in ("a.json", "b.json"):
         (tmp_path / name).write_text('{"target": "chat", "label": "same"}')
     rules = load_rules([tmp_path])
-    assert [(about["label"], about["file"]) for about in rules.describe()] == [("same", str(tmp_path / n)) for n in ("a.json", "b.json")]
+    assert [(about["label"], about["file"]) for about in rules.describe()] == [
+        ("same", str(tmp_path / n)) for n in ("a.json", "b.json")
+    ]
     assert len({hook.where for hook in rules.hooks}) == 2

@@ -42,7 +42,10 @@ def test_inserted_text_is_never_expanded(values: dict[str, str], before: str) ->
 
 
 def test_the_default_message_is_a_dump_of_what_there_is() -> None:
-    assert dump({"label": "", "target": "chat", "content": "{{label}}"}) == '[json-hook] chat: {"label":"","target":"chat","content":"{{label}}"}'
+    assert (
+        dump({"label": "", "target": "chat", "content": "{{label}}"})
+        == '[json-hook] chat: {"label":"","target":"chat","content":"{{label}}"}'
+    )
 
 
 @tool
@@ -81,7 +84,9 @@ async def test_a_result_that_is_an_object_prints_as_json(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(("name", "error"), [("broken", "no: such thing"), ("sorry", "Note: nothing here")])
 async def test_an_error_is_its_message_without_the_name_of_its_class(name: str, error: str, tmp_path: Path) -> None:
-    assert await lines(tmp_path, {"target": "tool", "event": "error", "actions": log("{{error}}|{{result}}")}, tool_call(name)) == [f"{error}|{{{{result}}}}"]
+    assert await lines(
+        tmp_path, {"target": "tool", "event": "error", "actions": log("{{error}}|{{result}}")}, tool_call(name)
+    ) == [f"{error}|{{{{result}}}}"]
 
 
 @pytest.mark.parametrize(
@@ -124,7 +129,11 @@ async def test_a_tool_that_speaks_like_the_pipeline_is_heard_once(tmp_path: Path
 
 async def test_a_match_and_its_groups_are_variables(tmp_path: Path) -> None:
     pattern = r"(?P<user>\w+)@(\w+)(\.org)?"
-    rule = {"target": "stream", "regex": pattern, "actions": log("{{match}} {{match_1}} {{match_user}} {{match_2}} {{match_3}} {{match_4}}")}
+    rule = {
+        "target": "stream",
+        "regex": pattern,
+        "actions": log("{{match}} {{match_1}} {{match_user}} {{match_2}} {{match_3}} {{match_4}}"),
+    }
     said = await lines(tmp_path, rule, [text("", chunks=["to bo", "b@exam", "ple now"]), tool_call("broken")])
     assert said == ["bob@example bob bob example {{match_3}} {{match_4}}"]
 
@@ -143,22 +152,42 @@ async def test_the_variables_of_a_match_are_there_for_arguments_too(tmp_path: Pa
     ("rule", "said"),
     [
         ({"target": "request"}, ['{"label":"","target":"request","model":"scripted","kind":"turn"}'] * 2),
-        ({"target": "turn"}, ['{"label":"","target":"turn","event":"after","number":1,"content":"hi"}',
-                              '{"label":"","target":"turn","event":"after","number":2,"content":"done"}']),
-        ({"target": "turn", "event": "before"}, ['{"label":"","target":"turn","event":"before","number":1,"content":"go"}',
-                                                 '{"label":"","target":"turn","event":"before","number":2,"content":""}']),
+        (
+            {"target": "turn"},
+            [
+                '{"label":"","target":"turn","event":"after","number":1,"content":"hi"}',
+                '{"label":"","target":"turn","event":"after","number":2,"content":"done"}',
+            ],
+        ),
+        (
+            {"target": "turn", "event": "before"},
+            [
+                '{"label":"","target":"turn","event":"before","number":1,"content":"go"}',
+                '{"label":"","target":"turn","event":"before","number":2,"content":""}',
+            ],
+        ),
         ({"target": "run"}, ['{"label":"","target":"run","content":"go"}']),
-        ({"target": "chat", "roles": ["reasoning"]}, ['{"label":"","target":"chat","role":"reasoning","content":"hm","match":"hm"}']),
-        ({"target": "tool", "event": "error"}, ['{"label":"","target":"tool","event":"error","name":"broken","args":{},"error":"no: such thing"}']),
+        (
+            {"target": "chat", "roles": ["reasoning"]},
+            ['{"label":"","target":"chat","role":"reasoning","content":"hm","match":"hm"}'],
+        ),
+        (
+            {"target": "tool", "event": "error"},
+            ['{"label":"","target":"tool","event":"error","name":"broken","args":{},"error":"no: such thing"}'],
+        ),
     ],
-)  # fmt: skip
+)
 async def test_without_a_message_a_target_shows_what_it_has(rule: dict[str, Any], said: list[str], tmp_path: Path) -> None:
     found = await lines(tmp_path, rule, [thinking("hm"), text("hi"), tool_call("broken")])
     assert [line.partition(": ")[2] for line in found] == said
 
 
 async def test_reasons_prompts_and_results_are_templates(tmp_path: Path) -> None:
-    rule = {"target": "tool", "event": "before", "actions": [{"type": "answer", "result": {"echo": ["{{name}}", "{{args}}"], "n": 1}}]}
+    rule = {
+        "target": "tool",
+        "event": "before",
+        "actions": [{"type": "answer", "result": {"echo": ["{{name}}", "{{args}}"], "n": 1}}],
+    }
     _, model, _ = await run(rules_of(tmp_path, rule), [tool_call("look_up", {"key": "a"}), text("done")], tools=[look_up])
     assert model.requests[1].messages[-1].text == '{"echo":["look_up","{\\"key\\":\\"a\\"}"],"n":1}'
 
@@ -173,10 +202,19 @@ async def test_an_argument_may_be_replaced_by_a_value_of_any_kind(tmp_path: Path
         return "paid"
 
     rule = {
-        "target": "tool", "event": "before", "args": {"/amount": {"min": 100}},
-        "actions": [{"type": "replace", "argument": "amount", "with": 50}, {"type": "replace", "argument": "/note", "with": "clamped from {{args}}"}],
-    }  # fmt: skip
-    await run(rules_of(tmp_path, rule), [[tool_call("pay", {"amount": 500}), tool_call("pay", {"amount": 5})], text("done")], tools=[pay])
+        "target": "tool",
+        "event": "before",
+        "args": {"/amount": {"min": 100}},
+        "actions": [
+            {"type": "replace", "argument": "amount", "with": 50},
+            {"type": "replace", "argument": "/note", "with": "clamped from {{args}}"},
+        ],
+    }
+    await run(
+        rules_of(tmp_path, rule),
+        [[tool_call("pay", {"amount": 500}), tool_call("pay", {"amount": 5})], text("done")],
+        tools=[pay],
+    )
     assert ran == [(50, 'clamped from {"amount":500,"note":""}'), (5, "")]
 
 

@@ -1,4 +1,4 @@
-"""Whatever hooks decide, at whatever seams, in whatever order: a run ends, its history stays valid, and nobody saw what is not stored."""
+"""Whatever hooks decide, wherever and in whatever order: a run ends, its history stays valid, and it holds what was shown."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from beforehand import Approve, AssistantMessage, Deny, Edit, Hold, Hook, Limits, Replace, Text, ToolCall, ToolContext, tool
 from beforehand.seams import BY_NAME
-from beforehand.testing import cut, error, finish, text, thinking, tool_call
+from beforehand.testing import ScriptedModel, cut, error, finish, text, thinking, tool_call
 from beforehand.validity import invalid_request
 from seams.cells import BY_SEAM, CELLS, COLUMNS, DECLARED
 from seams.stage import Stage
@@ -25,6 +25,7 @@ REPLIES = (
     tool_call("lock", {"n": 1}),
     [thinking("Hm."), text("Let me look."), tool_call("look", {"n": 1}), tool_call("look", {"n": 2})],
     [tool_call("outer"), tool_call("look", {"n": 3})],
+    [tool_call("child", {"prompt": "Look."}), tool_call("look", {"n": 4})],
     [text("Cut sh"), tool_call("look", {"n": 1}), finish("length")],
     [text("It fails"), error("down")],
     [text("It breaks"), cut()],
@@ -67,7 +68,7 @@ def writes_calls(incoming: Any) -> Replace | None:
 
 
 OTHERS: dict[str, tuple[tuple[str, Callable[[Any], Any]], ...]] = {
-    **{seam: (("raises", raises), ("aborts", aborts), ("steers", steers), ("follows up", follows_up)) for seam in BY_NAME},
+    **dict.fromkeys(BY_NAME, (("raises", raises), ("aborts", aborts), ("steers", steers), ("follows up", follows_up))),
     "on_chunk": (
         ("raises", raises),
         ("aborts", aborts),
@@ -111,9 +112,14 @@ DECIDING = st.builds(
 ANSWERS: tuple[Callable[[], Any], ...] = (Approve, Deny, lambda: Edit({"n": 5}), lambda: Edit({"n": "many"}))
 
 
-async def act(hooks: list[Hook], replies: list[Any], answers: list[Callable[[], Any]], mode: str, watched: bool, streams: bool) -> Stage:
+async def act(
+    hooks: list[Hook], replies: list[Any], answers: list[Callable[[], Any]], mode: str, watched: bool, streams: bool
+) -> Stage:
     limits = Limits(max_turns=6, max_resends=2)
-    stage = Stage(*hooks, replies=replies, tools=[outer], tool_mode=mode, watched=watched, limits=limits)
+    child = ScriptedModel([tool_call("outer"), text("The child is done.")] * 6)
+    looking = Stage(replies=(), tools=[outer]).agent.replace(model=child)
+    tools = [outer, looking.as_tool("child", "Looks.")]
+    stage = Stage(*hooks, replies=replies, tools=tools, tool_mode=mode, watched=watched, limits=limits)
     stage.model.streams = streams
     await stage.run(deps=stage)
     for answer in answers:
@@ -121,6 +127,7 @@ async def act(hooks: list[Hook], replies: list[Any], answers: list[Callable[[], 
             break
         stage.result = await stage.talk.resume({p.call_id: answer() for p in stage.result.pending}, check=False)
     await stage.run("Again", deps=stage)
+    stage.model.requests += child.requests  # those of a sub-agent must be valid too
     return stage
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from beforehand import AssistantMessage, Hook, HookFailed, Interrupt, Replace, Text
+from beforehand import AssistantMessage, Hook, Interrupt, Replace, Text, ToolCall
 from beforehand.testing import cut, error, finish, text, tool_call
 from seams.stage import Stage, at, play
 
@@ -96,9 +96,17 @@ async def test_a_reply_that_was_cut_says_so_to_its_judge_and_in_the_history() ->
     assert [(m.text, m.stop_reason) for m in kept] == [("My PIN is 1234, ", "error")]
 
 
-async def test_calls_in_a_reply_that_was_cut_do_not_come_back_through_its_judge() -> None:
-    """A hook that writes calls into a partial reply does not make them run: the turn is over."""
-    calls = at("on_message", lambda m: Replace(message=m.message) if m.origin == "model" else None)
-    stage = await play(calls, replies=[[text("Let me look."), tool_call("look", {"n": 1}), error("down")], text("The end.")])
-    assert (stage.bodies, stage.result.stop_reason) == ([], "error")
-    assert not isinstance(stage.result.error, HookFailed)
+@pytest.mark.parametrize("end", [end for end in ENDS if end not in ("complete", "its length limit")])
+async def test_calls_that_a_hook_writes_into_a_reply_that_was_cut_are_not_stored(end: str) -> None:
+    """They could not run any more, and a call without a result is one that no endpoint takes."""
+    written = AssistantMessage((Text("Rewritten."), ToolCall("c1", "look", '{"n": 1}')))
+    stage = await ended(end, at("on_message", lambda m: Replace(message=written) if m.origin == "model" else None))
+    kept = stage.talk.messages[-1]
+    assert isinstance(kept, AssistantMessage)
+    assert (kept.text, kept.tool_calls, stage.bodies) == ("Rewritten.", [], [])
+    assert kept.stop_reason in ("error", "aborted"), "and it still says that it was cut"
+
+
+async def test_the_calls_of_a_reply_that_failed_do_not_run() -> None:
+    stage = await play(replies=[[text("Let me look."), tool_call("look", {"n": 1}), error("down")], text("The end.")])
+    assert (stage.bodies, stage.result.stop_reason, stage.history[-1]) == ([], "error", ("assistant", "Let me look."))

@@ -51,6 +51,10 @@ class Crew(msgspec.Struct, tag=True):
     names: set[str]
 
 
+class Pack(msgspec.Struct, tag=True):
+    dogs: set[str]
+
+
 class Strict(msgspec.Struct, forbid_unknown_fields=True):
     a: int = 1
 
@@ -145,7 +149,8 @@ ACCEPTED: list[tuple[Any, Any, Any, Any]] = [
     (dict[str, set[str]] | None, {"a": [*"hgfedcba"]}, {"a": [*"abcdefgh"]}, {"a": set("abcdefgh")}),
     (Annotated[list[Annotated[set[str], Meta(title="t")]], Meta(title="t")], [[*"hgfedcba"]], [[*"abcdefgh"]], [set("abcdefgh")]),
     (tuple[set[str], int], [[*"hgfedcba"], 1], [[*"abcdefgh"], 1], (set("abcdefgh"), 1)),
-    (Crew | Cat, {"type": "Crew", "names": [*"hgfedcba"]}, {"type": "Crew", "names": [*"abcdefgh"]}, Crew(set("abcdefgh"))),
+    (Crew | Pack, {"type": "Pack", "dogs": [*"hgfedcba"]}, {"type": "Pack", "dogs": [*"abcdefgh"]}, Pack(set("abcdefgh"))),
+    (Crew | Pack, {"type": "Crew", "names": [*"hgfedcba"]}, {"type": "Crew", "names": [*"abcdefgh"]}, Crew(set("abcdefgh"))),
     (set[Any] | None, None, None, None),
     (tuple[int, str], ["1", 2], [1, "2"], (1, "2")),
     (tuple[int, ...], ["1"], [1], (1,)),

@@ -13,6 +13,7 @@ import logging
 import textwrap
 import types
 import typing
+import weakref
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -87,7 +88,19 @@ def visible_decisions(fn: Any) -> tuple[Seen, ...]:
         fn = getattr(type(fn), "__call__", None)  # noqa: B004 - not asking whether it is callable
     function = getattr(fn, "__func__", fn)
     code = getattr(function, "__code__", None)
-    if code is None or not _NAMES & {name for known in _codes(code) for name in known.co_names}:
+    if code is None:
+        return ()
+    known = _known.get(code)
+    if known is None:
+        known = _known[code] = _look(function, code)
+    return known
+
+
+_known: weakref.WeakKeyDictionary[types.CodeType, tuple[Seen, ...]] = weakref.WeakKeyDictionary()
+
+
+def _look(function: Any, code: types.CodeType) -> tuple[Seen, ...]:
+    if not _NAMES & {name for known in _codes(code) for name in known.co_names}:
         return ()
     return tuple(_in_source(function))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from msgspec import UNSET
@@ -10,7 +10,7 @@ from msgspec import UNSET
 from beforehand.decisions import DEFAULT_BLOCK_REASON
 
 from . import schema
-from .match import Finder
+from .match import ArgumentTest, Finder
 from .places import Path
 from .problems import did_you_mean
 from .templates import COMMON, KNOWN, Template
@@ -20,11 +20,13 @@ Advice = Iterator[tuple[Path, str]]
 _TEMPLATES = ("message", "reason", "prompt", "with_", "result")
 
 
-def advise(definition: Any, written: Any, finder: Finder | None) -> Advice:
+def advise(definition: Any, written: Any, finder: Finder | None, tests: Sequence[ArgumentTest]) -> Advice:
     """Advice about one rule, also as it was `written`: the field, and what to think about."""
     target = str(definition.__struct_config__.tag)
     yield from _empty_lists(written)
-    yield from _unknown_variables(definition, target, finder)
+    yield from _unknown_variables(
+        definition, target, [*([finder] if finder is not None else []), *[t.finder for t in tests if t.finder]]
+    )
     if definition.on_error == "open":
         yield ("onError",), "if this rule fails, what it guards is let pass (the record says so)"
     if target == "stream" and definition.regex is not UNSET and finder is not None and finder.may_be_empty:
@@ -42,19 +44,14 @@ def _empty_lists(written: Any) -> Advice:
             yield (name,), "an empty list means all of them: leave the field out to say so"
 
 
-def _unknown_variables(definition: Any, target: str, finder: Finder | None) -> Advice:
+def _unknown_variables(definition: Any, target: str, finders: Sequence[Finder]) -> Advice:
     event = getattr(definition, "event", "")
-    known = {*COMMON, *KNOWN[target, event]}
-    if finder is not None:
-        known.update(finder.variables)
-    for condition in getattr(definition, "args", {}).values():
-        if condition.regex is not UNSET:
-            known.update(Finder.of(condition.regex).variables)
+    plain = {*COMMON, *KNOWN[target, event]}
     for i, action in enumerate(definition.actions):
         for field in _TEMPLATES:
             for text in _strings(getattr(action, field, UNSET)):
                 for name in dict.fromkeys(Template(text).variables):
-                    if name not in known:
+                    if name not in plain and name not in (known := plain.union(*[finder.variables for finder in finders])):
                         shown = "with" if field == "with_" else field
                         hint = did_you_mean(name, known) or f": this target has {', '.join(sorted(known))}"
                         yield ("actions", i, shown), f"there is no variable {{{{{name}}}}} here, it stays as it is written{hint}"

@@ -16,8 +16,12 @@ from .rule import NOTES, OBSERVING, Rule
 from .ruleset import RuleSet
 
 REPLACES = {
-    "on_chunk": "text", "on_message": "message", "prepare_tool_call": "args", "after_tool_call": "content", "before_run": "messages",
-}  # fmt: skip
+    "on_chunk": "text",
+    "on_message": "message",
+    "prepare_tool_call": "args",
+    "after_tool_call": "content",
+    "before_run": "messages",
+}
 DECISIONS: dict[type, dict[str, str]] = {
     schema.InterruptAction: dict.fromkeys(("on_chunk", "on_message", "before_tool_call", "after_tool_call"), "Interrupt"),
     schema.BlockAction: dict.fromkeys(("before_tool_call", "authorize_request", "before_run"), "Block"),
@@ -94,9 +98,11 @@ def _does(rule: Rule, hook: Hook, first: bool) -> tuple[str, ...]:
     found: list[str] = []
     for action in rule.actions:
         kind = type(action)
-        decision = DECISIONS.get(kind, {}).get(hook.seam)
+        decision = None if hook.seam == "on_message" and rule.target == "tool" else DECISIONS.get(kind, {}).get(hook.seam)
         if kind in OBSERVING and (first or _observes_again(rule, hook)):
-            decision = str(action.__struct_config__.tag) if kind in NOTES else "Queue" if kind is schema.QueueMessage else "Resend"
+            decision = (
+                str(action.__struct_config__.tag) if kind in NOTES else "Queue" if kind is schema.QueueMessage else "Resend"
+            )
         if decision is not None and decision not in found:
             found.append(decision)
     return tuple(found)

@@ -19,12 +19,13 @@ def rules_json_schema() -> dict[str, Any]:
         conditions = [_condition(event, actions, rule) for (of, event), actions in schema.EVENT_ACTIONS.items() if of == target]
         if conditions:
             components[name]["allOf"] = conditions
-    return {
+    whole = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": TITLE,
         "anyOf": [one, {"type": "array", "items": one}],
         "$defs": components,
     }
+    return msgspec.json.decode(msgspec.json.encode(whole))  # type: ignore[no-any-return]  # defaults are tuples otherwise
 
 
 def _condition(event: str, actions: frozenset[str], rule: type) -> dict[str, Any]:

@@ -124,7 +124,11 @@ def _allow_lists(document: Document, entry: dict[str, Any], path: Path) -> list[
     for name in ("allowlist", "allowlists"):
         value = entry.get(name, [])
         if name in entry and path == () and isinstance(value, dict | list):
-            value = [item for item in ([value] if isinstance(value, dict) else value) if not (isinstance(item, dict) and item.get("targetRules"))]
+            value = [
+                item
+                for item in ([value] if isinstance(value, dict) else value)
+                if not (isinstance(item, dict) and item.get("targetRules"))
+            ]
         for item in [value] if isinstance(value, dict) else value:
             if not isinstance(item, dict):
                 raise Malformed(document.place((*path, name)), f"{name!r} must be a table")

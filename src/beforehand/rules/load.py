@@ -52,7 +52,11 @@ def read_rules(paths: Sequence[str | FilePath], voice: Voice = say) -> Loaded:
                 if file.suffix in SUFFIXES:
                     _read_file(file, loaded, voice)
                 elif file.suffix.lower() in SUFFIXES:
-                    loaded.warnings.append(Problem(str(file), 1, 1, "", f"this file is not read: its name would have to end in {file.suffix.lower()}"))
+                    loaded.warnings.append(
+                        Problem(
+                            str(file), 1, 1, "", f"this file is not read: its name would have to end in {file.suffix.lower()}"
+                        )
+                    )
         elif not path.exists():
             loaded.problems.append(Problem(str(path), 1, 1, "", "there is no such file or folder: rules were expected there"))
         elif path.suffix not in SUFFIXES:
@@ -124,10 +128,13 @@ class _Reading:
         tests = self._tests(definition, path)
         self._actions(definition, path)
         if isinstance(definition, schema.StreamRule) and set(definition.chunks) == {"finish"} and _has_pattern(definition):
-            self.wrong((*path, "chunks"), "a finish chunk carries no text that a pattern could be found in: add 'content', or leave the pattern out")
+            self.wrong(
+                (*path, "chunks"),
+                "a finish chunk carries no text that a pattern could be found in: add 'content', or leave the pattern out",
+            )
         if len(self.loaded.problems) != before:
             return
-        for where, why in advise(definition, written, finder):
+        for where, why in advise(definition, written, finder, tests):
             self.loaded.warnings.append(self._problem((*path, *where), why))
         line = self.document.place(path).line
         if not definition.enabled:
@@ -162,9 +169,16 @@ class _Reading:
         try:
             return Finder.of(pattern)
         except PatternError as error:
-            at = "" if error.position is None else f" at character {error.position + 1} ({error.pattern[error.position : error.position + 12]!r})"
+            at = (
+                ""
+                if error.position is None
+                else f" at character {error.position + 1} ({error.pattern[error.position : error.position + 12]!r})"
+            )
             nearest = f": {error.nearest}" if error.nearest else ""
-            self.wrong(where, f"RE2 refuses {error.construct}{at}{nearest}" if at else f"RE2 refuses this pattern: {error.construct}{nearest}")
+            self.wrong(
+                where,
+                f"RE2 refuses {error.construct}{at}{nearest}" if at else f"RE2 refuses this pattern: {error.construct}{nearest}",
+            )
             return None
 
     def _patterns(self, item: Any, path: Path) -> None:
@@ -202,7 +216,10 @@ class _Reading:
             where = (*path, "actions", i)
             kind = str(action.__struct_config__.tag)
             if event and not allowed(target, event, kind):
-                self.wrong((*where, "type"), f"{kind!r} decides nothing at event {event!r}: it is allowed at {', '.join(action_targets()[kind])}")
+                self.wrong(
+                    (*where, "type"),
+                    f"{kind!r} decides nothing at event {event!r}: it is allowed at {', '.join(action_targets()[kind])}",
+                )
             elif isinstance(action, schema.ReplaceAction):
                 self._replace(definition, action, where)
             elif isinstance(action, schema.AnswerAction) and target == "request" and not isinstance(action.result, str):
@@ -212,7 +229,9 @@ class _Reading:
         of_call = isinstance(definition, schema.ToolRule) and definition.event == "before"
         if action.argument is not UNSET:
             if not of_call:
-                self.wrong((*where, "argument"), "only a tool call has arguments: 'argument' goes with target 'tool' and event 'before'")
+                self.wrong(
+                    (*where, "argument"), "only a tool call has arguments: 'argument' goes with target 'tool' and event 'before'"
+                )
                 return
             try:
                 argument_steps(action.argument)

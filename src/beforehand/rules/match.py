@@ -148,19 +148,20 @@ def pointer_steps(pointer: str) -> tuple[str, ...]:
     return tuple(steps)
 
 
-_MISSING = object()
+MISSING = object()
+"""What stands at a pointer that leads nowhere."""
 
 
 def at_pointer(value: Any, steps: tuple[str, ...]) -> Any:
-    """What stands at a JSON pointer, or `_MISSING`."""
+    """What stands at a JSON pointer, or `MISSING`."""
     for step in steps:
         if isinstance(value, Mapping):
-            value = value.get(step, _MISSING)
+            value = value.get(step, MISSING)
         elif isinstance(value, list | tuple):
             index = int(step) if step.isascii() and step.isdigit() and (step == "0" or step[0] != "0") and len(step) < 10 else -1
-            value = value[index] if 0 <= index < len(value) else _MISSING
+            value = value[index] if 0 <= index < len(value) else MISSING
         else:
-            return _MISSING
+            return MISSING
     return value
 
 
@@ -200,26 +201,31 @@ class ArgumentTest:
         self.pointer = pointer
         self._steps = pointer_steps(pointer)
         self._name = self._steps[0] if len(self._steps) == 1 else None
-        self._finder = finder
-        self._equals = _MISSING if condition.equals is msgspec.UNSET else condition.equals
-        self._low = -math.inf if condition.min is msgspec.UNSET else condition.min
-        self._high = math.inf if condition.max is msgspec.UNSET else condition.max
-        self._ranged = condition.min is not msgspec.UNSET or condition.max is not msgspec.UNSET
+        self.finder = finder
+        self.equals = MISSING if condition.equals is msgspec.UNSET else condition.equals
+        self.low = -math.inf if condition.min is msgspec.UNSET else condition.min
+        self.high = math.inf if condition.max is msgspec.UNSET else condition.max
+        self.ranged = condition.min is not msgspec.UNSET or condition.max is not msgspec.UNSET
+
+    def value(self, args: Mapping[str, Any]) -> Any:
+        """What stands there, or `MISSING`."""
+        return args.get(self._name, MISSING) if self._name is not None else at_pointer(args, self._steps)
 
     def fits(self, args: Mapping[str, Any]) -> Match | bool:
         """The match of its regex, or whether the conditions hold."""
-        value = args.get(self._name, _MISSING) if self._name is not None else at_pointer(args, self._steps)
-        if value is _MISSING:
+        value = self.value(args)
+        if value is MISSING:
             return False
-        if self._equals is not _MISSING and not same_json(value, self._equals):
+        if self.equals is not MISSING and not same_json(value, self.equals):
             return False
-        if self._ranged and (isinstance(value, bool) or not isinstance(value, int | float) or not self._low <= value <= self._high):
+        if self.ranged and (isinstance(value, bool) or not isinstance(value, int | float) or not self.low <= value <= self.high):
             return False
-        if self._finder is None:
+        finder = self.finder
+        if finder is None:
             return True
         if isinstance(value, str):
-            return self._finder.first(value) or False
-        return next((match for text in strings_in(value) if (match := self._finder.first(text))), False)
+            return finder.first(value) or False
+        return next((match for text in strings_in(value) if (match := finder.first(text))), False)
 
 
 def same_json(one: Any, other: Any) -> bool:

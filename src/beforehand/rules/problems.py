@@ -38,7 +38,9 @@ class RuleFileError(ConfigError):
 
 def field_name(path: Path) -> str:
     """A way into a document as people write it: `[1].actions[0].type`."""
-    shown = "".join([f"[{step}]" if isinstance(step, int) else f".{step}" if _PLAIN.fullmatch(step) else f"[{step!r}]" for step in path])
+    shown = "".join(
+        [f"[{step}]" if isinstance(step, int) else f".{step}" if _PLAIN.fullmatch(step) else f"[{step!r}]" for step in path]
+    )
     return shown.removeprefix(".")
 
 

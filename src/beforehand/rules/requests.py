@@ -38,7 +38,9 @@ def request_hooks(rule: Rule) -> list[Hook]:
     if rule.of_type(*AT_THE_GATE):
         hooks.append(rule.hook("authorize_request", shared.gate))
     if tools:
-        hooks.append(rule.hook("before_tool_call", shared.block_hidden, tuple([name for action in tools for name in action.tools])))
+        hooks.append(
+            rule.hook("before_tool_call", shared.block_hidden, tuple([name for action in tools for name in action.tools]))
+        )
     return hooks
 
 

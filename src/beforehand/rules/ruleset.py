@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +13,9 @@ import msgspec
 from beforehand.errors import ConfigError
 from beforehand.hooks.hook import Hook
 
-from .calls import tool_hooks
+from . import schema
+from .bundle import ENOUGH, bundled
+from .calls import Gate, tool_hooks
 from .chats import MessageRule, chat_rule, finish_rule
 from .load import load_list
 from .problems import Problem
@@ -34,7 +37,7 @@ class RuleSet:
         self.hooks: tuple[Hook, ...] = tuple(_hooks(self.rules))
 
     def describe(self) -> list[dict[str, Any]]:
-        """What is loaded: label, target, source file and line, state ("active", or "spent" once `maxTriggers` is reached), firings."""
+        """What is loaded: label, target, source file and line, state ("active", or "spent" by `maxTriggers`), firings."""
         return [
             {
                 "label": rule.label, "target": rule.target, "file": rule.file, "line": rule.line,
@@ -73,7 +76,7 @@ def load_rules(paths: Sequence[str | Path], voice: Voice = say) -> RuleSet:
 
 
 def rules_folder(configured: str | Path | None = None, environ: Mapping[str, str] | None = None) -> Path | None:
-    """The folder rules are loaded from: the configured one, else that of the environment. Raises `ConfigError` if it is not there."""
+    """The folder rules are loaded from: the configured one, else the environment's. `ConfigError` if it is not there."""
     environ = os.environ if environ is None else environ
     source, given = "hooks_dir", "" if configured is None else str(configured).strip()
     for name in ENVIRONMENT:
@@ -89,7 +92,7 @@ def rules_folder(configured: str | Path | None = None, environ: Mapping[str, str
 
 
 def _hooks(rules: Sequence[Rule]) -> list[Hook]:
-    """The hooks of all rules. Those about the end of a reply stand before those about messages, as it ends before it is stored."""
+    """The hooks of all rules. Those about the end of a reply come before those about messages: it ends before it is stored."""
     ordered = sorted(rules, key=lambda rule: rule.definition.order)
     hooks = stage_hooks([rule for rule in ordered if rule.target == "stream"])
     ends = [finish_rule(rule) for rule in ordered if rule.target == "stream" and has_finish(rule)]
@@ -99,7 +102,24 @@ def _hooks(rules: Sequence[Rule]) -> list[Hook]:
     for rule in ordered:
         if rule.target in makers:
             hooks += makers[rule.target](rule)
-    return hooks
+    return _bundled(hooks)
+
+
+def _bundled(hooks: list[Hook]) -> list[Hook]:
+    """The same hooks, with many neighbours that only judge calls as one."""
+    found: list[Hook] = []
+    for _, group in itertools.groupby(hooks, _kind_of_gate):
+        neighbours = list(group)
+        gates = [hook.fn for hook in neighbours if isinstance(hook.fn, Gate)]
+        found += [bundled(gates)] if len(gates) >= ENOUGH and len(gates) == len(neighbours) else neighbours
+    return found
+
+
+def _kind_of_gate(hook: Hook) -> Any:
+    """What neighbours must have in common. One with a time limit is asked in a thread, and who asks a person is told
+    apart for longer than one hook speaks: they stay alone."""
+    plain = isinstance(hook.fn, Gate) and hook.timeout is None and not hook.fn.rule.of_type(schema.AskAction)
+    return (hook.order, hook.on_error, hook.loops) if plain else id(hook)
 
 
 def _in_company(rules: list[MessageRule]) -> list[MessageRule]:

@@ -142,7 +142,16 @@ class EndAction(Action, tag="end"):
 ChatAction: TypeAlias = Log | Warn | Info | Debug | InterruptAction | QueueMessage | QueueResend | ReplaceAction
 StreamAction: TypeAlias = ChatAction
 ToolAction: TypeAlias = (
-    Log | Warn | Info | Debug | InterruptAction | QueueMessage | QueueResend | ReplaceAction | BlockAction | AnswerAction
+    Log
+    | Warn
+    | Info
+    | Debug
+    | InterruptAction
+    | QueueMessage
+    | QueueResend
+    | ReplaceAction
+    | BlockAction
+    | AnswerAction
     | AskAction
 )
 RequestAction: TypeAlias = (

@@ -40,10 +40,11 @@ class Template:
     def fill(self, variables: Variables) -> str:
         if not self.variables:
             return self.text
-        parts = self._parts
-        return "".join([
-            part if i % 2 == 0 else as_text(variables[part]) if part in variables else f"{{{{{part}}}}}" for i, part in enumerate(parts)
-        ])  # fmt: skip
+        filled = list(self._parts)
+        for i in range(1, len(filled), 2):
+            name = filled[i]
+            filled[i] = as_text(variables[name]) if name in variables else f"{{{{{name}}}}}"
+        return "".join(filled)
 
 
 def as_text(value: Any) -> str:

@@ -51,7 +51,9 @@ def _refuse_foreign(value: Any, path: Path, document: Document) -> None:
         for i, item in enumerate(value):
             _refuse_foreign(item, (*path, i), document)
     elif isinstance(value, datetime.date | datetime.time):
-        raise Malformed(document.place(path), f"{value} is a date or a time, which no rule takes: put it in quotes to make it a string")
+        raise Malformed(
+            document.place(path), f"{value} is a date or a time, which no rule takes: put it in quotes to make it a string"
+        )
     elif isinstance(value, float) and not math.isfinite(value):
         raise Malformed(document.place(path), f"{value} is no finite number")
 

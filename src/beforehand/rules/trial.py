@@ -21,8 +21,8 @@ from beforehand.hooks.registry import HookSet
 from beforehand.limits import Limits
 from beforehand.messages import NO_USAGE, AssistantMessage, Message, Options, Request, ToolCall, ToolMessage
 from beforehand.seams import (
-    CallDraft, CallOutcome, Context, FinishedTurn, IncomingMessage, OutgoingRequest, PendingCall, ProviderCall, RequestPlan, RunInfo, RunStart,
-    TurnStart,
+    CallDraft, CallOutcome, Context, FinishedTurn, IncomingMessage, OutgoingRequest, PendingCall, ProviderCall, RequestPlan,
+    RunInfo, RunStart, TurnStart,
 )  # fmt: skip
 from beforehand.signals import AbortSignal
 from beforehand.stream.guard import Guard, Interrupted
@@ -57,7 +57,9 @@ class TrialReport(Frozen):
     def __str__(self) -> str:
         lines = [str(one) for one in self.happened] or ["no rule would have fired"]
         for place, text in self.shown:
-            lines.append(f"{place}: the reader would have seen {'nothing, the reply was stopped' if text is None else repr(text)}")
+            lines.append(
+                f"{place}: the reader would have seen {'nothing, the reply was stopped' if text is None else repr(text)}"
+            )
         return "\n".join(lines)
 
 
@@ -82,14 +84,25 @@ class _Trial:
         self.hooks = HookSet(self.rules.hooks)
         self.history: list[Message] = []
         self.state = SimpleNamespace(
-            run_id="trial", loop="main", turn=0, usage=NO_USAGE, elapsed=0.0, cost=0.0, deps=None, calls={}, signal=AbortSignal(), limits=Limits()
+            run_id="trial",
+            loop="main",
+            turn=0,
+            usage=NO_USAGE,
+            elapsed=0.0,
+            cost=0.0,
+            deps=None,
+            calls={},
+            signal=AbortSignal(),
+            limits=Limits(),
         )
         self.run = RunInfo(self.state, None)
         self.calls: dict[str, PendingCall] = {}
 
     def _said(self, action: str, text: str, where: str) -> None:
         rule = next((r for r in self.rules.rules if r.where == where), None)
-        self.happened.append(Happened(self.place, rule.name if rule else "", where, self.where_seam, f"would log [{action}] {text}"))
+        self.happened.append(
+            Happened(self.place, rule.name if rule else "", where, self.where_seam, f"would log [{action}] {text}")
+        )
 
     def play(self, steps: Sequence[Step]) -> TrialReport:
         begun = False
@@ -166,7 +179,9 @@ class _Trial:
     def _streamed(self, step: Step) -> dict[tuple[str, str | None], str] | None:
         """What the stages let pass of each channel, or `None` if one of them interrupts."""
         shown: dict[tuple[str, str | None], str] = {}
-        guard = Guard(self.hooks.on_chunk, self.run, f"trial-{self.state.turn}", ask=self._stage, fail=_fail, max_hold=Limits().max_hold)
+        guard = Guard(
+            self.hooks.on_chunk, self.run, f"trial-{self.state.turn}", ask=self._stage, fail=_fail, max_hold=Limits().max_hold
+        )
         try:
             for kind, text, call_id in step.deltas:
                 shown[kind, call_id] = shown.get((kind, call_id), "") + _now(guard.feed(kind, text, call_id))
@@ -184,7 +199,9 @@ class _Trial:
         verdict: Verdict | None = None
         for decision in decisions:
             if not isinstance(decision, Hold):
-                self.happened.append(Happened(self.place, hook.name, hook.where, "on_chunk", _in_words(decision, "on_chunk", chunk)))
+                self.happened.append(
+                    Happened(self.place, hook.name, hook.where, "on_chunk", _in_words(decision, "on_chunk", chunk))
+                )
             if isinstance(decision, Replace):
                 changes = decision.fields()
             elif isinstance(decision, Verdict):
@@ -208,7 +225,11 @@ class _Trial:
             shared: tuple[Any, ...] = (self.run, message.tool_name, None, EMPTY_DICT, "{}", message.tool_call_id, None, (), ())
             call = PendingCall(*shared, original_args=EMPTY_DICT)
         outcome = CallOutcome(
-            self.run, call=call, outcome="failed" if message.is_error else "ran", content=message.content, is_error=message.is_error
+            self.run,
+            call=call,
+            outcome="failed" if message.is_error else "ran",
+            content=message.content,
+            is_error=message.is_error,
         )
         outcome, _ = self._ask("after_tool_call", outcome, self.hooks.for_tool("after_tool_call", message.tool_name))
         self._incoming(msgspec.structs.replace(message, content=outcome.content))
@@ -248,7 +269,8 @@ def _in_words(decision: Decision, seam: str, context: Any) -> str:
         case Interrupt(resend=resend):
             return "would stop it" + (" and ask the model again" if resend else "")
         case Block(reason=reason):
-            return f"would refuse {'the call of ' + context.name if seam == 'before_tool_call' else 'it'}: {reason or 'no reason given'}"
+            what = f"the call of {context.name}" if seam == "before_tool_call" else "it"
+            return f"would refuse {what}: {reason or 'no reason given'}"
         case Answer(value=value):
             return f"would answer {value!r}"
         case Ask(prompt=prompt):
@@ -267,6 +289,7 @@ def _in_words(decision: Decision, seam: str, context: Any) -> str:
 
 
 _CHANGED = {
-    "on_chunk": "text", "on_message": "message", "prepare_tool_call": "arguments", "after_tool_call": "result", "before_run": "messages",
+    "on_chunk": "text", "on_message": "message", "prepare_tool_call": "arguments", "after_tool_call": "result",
+    "before_run": "messages",
     "prepare_request": "model", "before_provider_call": "request",
 }  # fmt: skip

@@ -21,8 +21,13 @@ Found = list[tuple[Path, str]]
 def mistakes(rule: Any, path: Path) -> Found:
     """What is wrong with the form of one rule."""
     found: Found = []
-    _check(types.type_info(schema.AnyRule), rule, path, found)
+    _check(_rules(), rule, path, found)
     return found
+
+
+@cache
+def _rules() -> types.Type:
+    return types.type_info(schema.AnyRule)
 
 
 def _check(kind: types.Type, value: Any, path: Path, found: Found) -> None:
@@ -45,7 +50,9 @@ def _check(kind: types.Type, value: Any, path: Path, found: Found) -> None:
                     _check(kind.value_type, item, (*path, name), found)
         case types.LiteralType():
             if value not in kind.values or isinstance(value, bool):
-                found.append((path, f"{shown(value)} is not one of {listed(kind.values)}{did_you_mean(value, map(str, kind.values))}"))
+                found.append(
+                    (path, f"{shown(value)} is not one of {listed(kind.values)}{did_you_mean(value, map(str, kind.values))}")
+                )
         case _:
             _check_plain(kind, value, path, found)
 
@@ -115,7 +122,9 @@ def _check_tagged(kind: types.UnionType, value: Any, path: Path, found: Found) -
     field = next(iter(members.values())).tag_field or ""
     noun = "rule" if field == "target" else "action"
     if not isinstance(value, dict):
-        found.append((path, f"expected {'an' if noun == 'action' else 'a'} {noun} (an object with {field!r}), got {shown(value)}"))
+        found.append(
+            (path, f"expected {'an' if noun == 'action' else 'a'} {noun} (an object with {field!r}), got {shown(value)}")
+        )
         return
     if field not in value:
         names = listed(members)
@@ -128,11 +137,19 @@ def _check_tagged(kind: types.UnionType, value: Any, path: Path, found: Found) -
     if member is not None:
         _check_struct(member, value, path, found)
     elif noun == "action" and isinstance(tag, str) and tag in action_targets():
-        found.append(((*path, field), f"{tag!r} decides nothing here: no seam of this target takes it; it is allowed at {', '.join(action_targets()[tag])}"))
+        found.append(
+            (
+                (*path, field),
+                f"{tag!r} decides nothing here: no seam of this target takes it; it is allowed at "
+                f"{', '.join(action_targets()[tag])}",
+            )
+        )
     else:
         hint = did_you_mean(tag, members if noun == "rule" else action_targets())
         choices = f"{hint} Expected" if hint else ": expected"
-        found.append(((*path, field), f"there is no {noun if noun == 'action' else field} {shown(tag)}{choices} one of {listed(members)}"))
+        found.append(
+            ((*path, field), f"there is no {noun if noun == 'action' else field} {shown(tag)}{choices} one of {listed(members)}")
+        )
 
 
 def _check_struct(kind: types.StructType, value: Any, path: Path, found: Found) -> None:

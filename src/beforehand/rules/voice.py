@@ -33,7 +33,8 @@ _last_resort = _Stderr()
 def say(action: str, text: str, where: str) -> None:
     """Log a line. Where the application configured no logging, it goes to stderr, whatever its level.
 
-    Like `logging.lastResort`, that handler is never added to a logger, so nothing is written twice once the application does configure it.
+    Like `logging.lastResort`, that handler is never added to a logger, so nothing is written twice once the application
+    does configure it.
     """
     level = LEVELS[action]
     if logger.hasHandlers():

@@ -33,7 +33,8 @@ class Watcher:
         self.paths = tuple([Path(path) for path in paths])
         self.current = load_rules(self.paths, voice) if current is None else current
         self._on_change, self._on_refused, self._voice = on_change, on_refused, voice
-        self._stop: asyncio.Event | None = None
+        self._stop = asyncio.Event()
+        self.started = asyncio.Event()
 
     def reload(self) -> bool:
         """Read the files now. False, and nothing changes, if they cannot be loaded."""
@@ -52,23 +53,38 @@ class Watcher:
         return True
 
     async def run(self) -> None:
-        """Watch until `stop`, or until the task is cancelled."""
+        """Watch until `stop`, or until the task is cancelled. `started` is set once no change is missed any more."""
         from watchfiles import awatch
 
-        self._stop = asyncio.Event()
-        async for changes in awatch(*self._folders(), watch_filter=None, recursive=False, stop_event=self._stop):
-            if any(self._concerns(Path(path)) for _, path in changes):
-                self.reload()
+        while not self._stop.is_set():
+            folders = self._folders()
+            changes = awatch(
+                *folders, watch_filter=None, recursive=False, stop_event=self._stop, rust_timeout=200, yield_on_timeout=True
+            )
+            async for found in changes:
+                if not self.started.is_set():
+                    self.started.set()
+                if any(self._concerns(Path(path)) for _, path in found):
+                    self.reload()
+                    if self._folders() != folders:
+                        break  # a rule that came in takes its patterns from somewhere else
+        self.started.clear()
+        self._stop.clear()
 
     def stop(self) -> None:
-        """End `run`."""
-        if self._stop is not None:
-            self._stop.set()
+        """End `run`, also if it is just about to begin."""
+        self._stop.set()
+
+    def _sources(self) -> set[Path]:
+        """The files that rules take patterns from."""
+        return {source.resolve() for rule in self.current.rules for source in rule.sources}
 
     def _folders(self) -> set[Path]:
         """What is watched: folders, for editors put a new file in the place of the old one."""
-        sources = {pattern.parent for rule in self.current.rules for pattern in rule.sources}
-        return {path if path.is_dir() else path.parent for path in self.paths} | sources
+        places = {path if path.is_dir() else path.parent for path in self.paths}
+        return {folder for folder in places | {source.parent for source in self._sources()} if folder.is_dir()}
 
     def _concerns(self, path: Path) -> bool:
-        return path.suffix in SUFFIXES
+        path = path.resolve()
+        given = [p.resolve() for p in self.paths]
+        return path in given or path in self._sources() or (path.suffix in SUFFIXES and path.parent in given)

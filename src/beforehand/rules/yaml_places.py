@@ -10,7 +10,12 @@ from .places import TOO_DEEP, Document, Malformed, Path, Place
 
 _DEPTH = 100
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
-_NAMES = {"timestamp": "a date", "int": "a number in another notation", "float": "a number in another notation", "binary": "bytes"}
+_NAMES = {
+    "timestamp": "a date",
+    "int": "a number in another notation",
+    "float": "a number in another notation",
+    "binary": "bytes",
+}
 _TRUE = ("true", "yes", "on")
 
 
@@ -30,7 +35,9 @@ def _compose(text: str) -> Any:
     try:
         loader = yaml.SafeLoader(text)
     except yaml.reader.ReaderError as error:
-        raise Malformed(_place_of(text, error.position), f"this is not YAML: the character U+{_code(error.character):04X} may not stand in it") from None
+        raise Malformed(
+            _place_of(text, error.position), f"this is not YAML: the character U+{_code(error.character):04X} may not stand in it"
+        ) from None
     try:
         return loader.get_single_node()
     except yaml.MarkedYAMLError as error:

@@ -41,6 +41,8 @@ class PatternSet:
 
         From left to right the first match wins, on ties that of the earlier rule; the next may begin
         where it ended. A place where a rule prefers to match nothing is passed over.
+
+        With many rules `scanner().feed(text, True)` finds the same faster.
         """
         data, ruler, matches = engine.encode(text), Ruler(), []
         ruler.narrow = text.isascii()

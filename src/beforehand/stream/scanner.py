@@ -66,12 +66,11 @@ class Scanner:
             raise UsageError("this text has ended: take a new scanner for the next one")
         self._ended = final
         self.position += len(text)
-        before = len(self._data)
+        self._old = len(self._data)
         self._data += engine.encode(text)
         self._ahead = b""
         self._ruler.narrow = self._ruler.narrow and text.isascii()
-        self._old = before
-        self._listen(before)
+        self._listen()
         matches: list[Match] = []
         if self._overrun is not None and self._follow(self._overrun, final, matches):
             self._overrun = None
@@ -83,26 +82,26 @@ class Scanner:
             self._trim()
         return matches, hold
 
-    def _listen(self, before: int) -> None:
-        """Open the rules whose alarm ends in the new text, which begins at `before`. Most of the time there are none."""
-        if not any(True for _ in self._hits(self._watches.alarms, before)):
+    def _listen(self) -> None:
+        """Open the rules whose alarm ends in the new text. Most of the time there are none."""
+        if self._watches.alarms is not None and not any(True for _ in self._hits(self._watches.alarms)):
             return
-        for start in self._hits(self._watches.tight_alarms, before):
+        for start in self._hits(self._watches.tight_alarms):
             for watch in self._watches.ringing(self._data, start):
                 self._wake(watch, start)
-        for start in self._hits(self._watches.loose_alarms, before):
+        for start in self._hits(self._watches.loose_alarms):
             for watch in self._watches.loose:
                 self._wake(watch, start)
             break  # an alarm without end may begin at every letter: the first place will do
 
-    def _hits(self, alarms: engine.Search | None, before: int) -> Iterator[int]:
+    def _hits(self, alarms: engine.Search | None) -> Iterator[int]:
         data, end, low = self._data, len(self._data), self._heard
         while alarms is not None:
             start, stop = alarms(data, low, end)
             self.examined += (end if start < 0 else stop) - low
             if start < 0:
                 return
-            if stop >= before:
+            if stop >= self._old:  # what ended there may have had to wait for the next character
                 yield start
             low = start + 1
 

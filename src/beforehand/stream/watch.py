@@ -178,7 +178,7 @@ class Watches:
     """The rules of a set, and what looks for all of them at once.
 
     `tight` rules have an alarm of limited length, `loose` ones another, `weak` ones none worth the name.
-    `alarms` finds any alarm, `tight_alarms` and `loose_alarms` those of one kind. `begun` finds an alarm that
+    `tight_alarms` and `loose_alarms` find those of one kind, `alarms` both where there are both. `begun` finds one that
     is to be kept back and that the end of the text cuts off; `afoot` the first place where a match that waits
     for its alarm could have begun, except one of `elsewhere`. They are `None` where there is nothing to find.
 
@@ -192,7 +192,7 @@ class Watches:
         self.rest = tuple([w for w in self.all if not w.alarm.weak])
         self.tight = tuple([w for w in self.rest if w.alarm.length is not None])
         self.loose = tuple([w for w in self.rest if w.alarm.length is None])
-        self.alarms = _any_of([w.alarm.node for w in self.rest])
+        self.alarms = _any_of([w.alarm.node for w in self.rest]) if self.loose else None
         self.tight_alarms = _any_of([w.alarm.node for w in self.tight])
         self.loose_alarms = _any_of([w.alarm.node for w in self.loose])
         self.begun = _any_of([frontier(w.alarm.node, marked=False) for w in self.rest if w.alarm.early], r"\z")
@@ -212,7 +212,7 @@ class Watches:
 
 
 def _any_of(nodes: list[Node], end: str = "") -> engine.Search | None:
-    return engine.search(f"(?:{show(Alt(tuple(nodes)), capture=False)}){end}", engine.MORE_MEMORY) if nodes else None
+    return engine.search(f"(?:{show(Alt(tuple(nodes)), capture=False)}){end}") if nodes else None
 
 
 def _afoot(alarms: list[Alarm]) -> list[Node]:

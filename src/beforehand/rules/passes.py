@@ -1,0 +1,258 @@
+"""What stream rules do to a text inside one stage: passes, one after the other, in the order of the rules.
+
+- A rule without `regex` is a pass that fires for every chunk that reaches it.
+- A rule with `regex` that only observes (log, queue) is a pass that keeps nothing back.
+- Neighbouring rules that refuse are one pass, and so are neighbouring rules that replace: of their matches the leftmost
+  counts, of those at one place that of the earlier rule. Rules that refuse and rules that replace never share a pass, so
+  that nothing can be replaced away from under a refusal that stands before it.
+
+A rule with `maxTriggers` has a pass of its own, which is open to everything once the rule is spent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from beforehand.decisions import Decision
+from beforehand.seams import Chunk
+from beforehand.stream.patterns import Match, Scanner
+
+from . import schema
+from .match import MAX_HOLD, Finder
+from .rule import OBSERVING, Rule, acts_of, run_acts
+from .templates import Template
+
+KINDS = {"text": "content", "thinking": "reasoning", "tool_call": "tool_call_delta"}
+"""The kinds of text at `on_chunk`, and the rules' names for them."""
+
+TEXT_CHUNKS = frozenset(KINDS.values())
+
+Key = tuple[str, str, str, str | None]
+"""What tells channels apart: run, message, kind of text, call."""
+
+
+def chunks_of(rule: Rule) -> frozenset[str]:
+    return frozenset(rule.definition.chunks) or TEXT_CHUNKS | {"finish"}  # type: ignore[attr-defined]
+
+
+class StreamRule:
+    """What one rule does when it fires on a stream."""
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+        self.chunks = chunks_of(rule)
+        self._acts = acts_of(rule, (*OBSERVING, schema.InterruptAction))
+        replaces = rule.of_type(schema.ReplaceAction)
+        self.replacement = Template(replaces[-1].with_) if replaces else None
+        self.refuses = bool(rule.of_type(schema.InterruptAction))
+
+    @property
+    def kind(self) -> str:
+        if self.rule.finder is None:
+            return "each chunk"
+        return "refuse" if self.refuses else "replace" if self.replacement else "observe"
+
+    def fire(self, channel: Channel, match: Match | None) -> dict[str, Any]:
+        """Count, and do the actions. Returns the variables."""
+        self.rule.count()
+        channel.by = self.rule
+        variables = self.rule.variables(channel.variables(match is not None), match)
+        channel.decisions += run_acts(self._acts, variables)
+        return variables
+
+    def replaced(self, variables: dict[str, Any]) -> str:
+        """What stands in the place of a match."""
+        return "" if self.replacement is None else self.replacement.fill(variables)
+
+    def fires_too(self, text: str) -> bool:
+        """Whether this rule, too, refuses a text that another one has refused."""
+        rule = self.rule
+        return self.refuses and not rule.counter.spent() and (rule.finder is None or rule.finder.first(text) is not None)
+
+
+class Channel:
+    """One channel on its way through a stage: what each pass keeps back, and what was decided about the present chunk.
+
+    `hold` is what one pass may keep back, `kept` what all of them do; `changed` says that the text is no longer the model's.
+    """
+
+    __slots__ = (
+        "by", "call_id", "changed", "chunk", "decisions", "first", "forced", "held", "hold", "kept", "key", "kind", "message_id",
+        "passes", "scanners", "single", "text", "type",
+    )  # fmt: skip
+
+    def __init__(self, key: Key, passes: Sequence[Pass], hold: int) -> None:
+        self.key, self.hold = key, hold
+        _, self.message_id, self.kind, self.call_id = key
+        self.type = KINDS[self.kind]
+        self.passes = tuple(enumerate(passes))
+        self.single = len(passes) == 1
+        self.held = [""] * len(passes)
+        self.scanners: list[Scanner | None] = [None] * len(passes)
+        self.forced: list[tuple[int, int] | None] = [None] * len(passes)
+        self.kept = 0
+        self.changed, self.first = False, True
+        self.text = ""
+        self.by: Rule | None = None
+        self.chunk: Any = None
+        self.decisions: list[Decision] = []
+
+    def is_of(self, chunk: Chunk) -> bool:
+        """Whether this is the channel of a chunk, within one run."""
+        return self.message_id == chunk.message_id and self.kind == chunk.kind and self.call_id == chunk.call_id
+
+    def variables(self, matched: bool) -> dict[str, Any]:
+        """What templates can show of the chunk."""
+        chunk = self.chunk
+        found: dict[str, Any] = {"type": self.type, "text": self.text}
+        # As in the wire's chunks, the id of a call comes with its first piece. A match may have begun in any.
+        if chunk.call_id is not None and (matched or self.first):
+            found["toolCallId"] = chunk.call_id
+        return found
+
+
+# --- passes --------------------------------------------------------------------------------------
+
+
+class Refused(Exception):
+    """A rule interrupts because of `text`."""
+
+    def __init__(self, by: StreamRule, text: str) -> None:
+        super().__init__(by.rule.reason)
+        self.by, self.text = by, text
+
+
+class ChunkPass:
+    """A rule without `regex`: it fires for every chunk."""
+
+    holds = False
+
+    def __init__(self, rule: StreamRule) -> None:
+        self.rule = rule
+
+    def feed(self, number: int, channel: Channel, text: str, final: bool) -> str:
+        if not text or self.rule.rule.counter.spent():
+            return text
+        channel.text = text
+        variables = self.rule.fire(channel, None)
+        if self.rule.refuses:
+            raise Refused(self.rule, text)
+        if self.rule.replacement is None:
+            return text
+        channel.changed = True
+        return self.rule.replaced(variables)
+
+
+class PatternPass:
+    """Rules with `regex` that share a set of patterns."""
+
+    def __init__(self, rules: Sequence[StreamRule], kind: str) -> None:
+        self.kind = kind
+        self.holds = kind != "observe"
+        finders = [(rule, rule.rule.finder) for rule in rules if rule.rule.finder is not None]
+        self._owners = [rule for rule, finder in finders for _ in finder.rules]
+        self._accepts = [finder.accept for _, finder in finders for _ in finder.rules]
+        self._finder = (
+            finders[0][1] if len(finders) == 1 else Finder([pattern for _, finder in finders for pattern in finder.rules])
+        )
+        self._finder.patterns(MAX_HOLD)  # now, so that the first chunk need not wait
+        self._limit = rules[0].rule.counter if rules[0].rule.counter.limit is not None else None  # such a rule is alone
+
+    def feed(self, number: int, channel: Channel, text: str, final: bool) -> str:
+        if self._limit is not None and self._limit.spent():
+            return self._open(number, channel, text)
+        scanner = channel.scanners[number]
+        if scanner is None:
+            scanner = channel.scanners[number] = self._finder.patterns(channel.hold).scanner()
+        before, position = scanner.pending, scanner.position
+        matches, hold = scanner.feed(text, final)
+        if self.kind == "observe":
+            for match in matches:
+                if self._counts(number, channel, match):
+                    self._owners[match.index].fire(channel, match)
+            return text
+        if before:
+            text = before + text
+        if matches:
+            parts = self._decide(number, channel, text, position - len(before), matches)
+            if parts is not None:
+                channel.held[number] = scanner.pending
+                channel.changed = True
+                return parts[: len(parts) - hold]
+        if hold:
+            channel.held[number] = text[-hold:]
+            return text[:-hold]
+        if before:
+            channel.held[number] = ""
+        return text
+
+    def _open(self, number: int, channel: Channel, text: str) -> str:
+        """The rule is spent: whatever it keeps back may go."""
+        text, channel.held[number], channel.scanners[number] = channel.held[number] + text, "", None
+        return text
+
+    def _decide(self, number: int, channel: Channel, text: str, start: int, matches: list[Match]) -> str | None:
+        """The text, which begins at offset `start`, with its matches rewritten: `None` if none of them changes it."""
+        parts: list[str] = []
+        at = start
+        for match in matches:
+            low, high = match.span
+            owner = self._owners[match.index]
+            if self.kind == "refuse":
+                if self._counts(number, channel, match):
+                    owner.fire(channel, match)
+                    raise Refused(owner, match.text)
+            elif self._goes_on(number, channel, match):
+                parts.append(text[at - start : low - start])  # its replacement is out already
+                at = high
+            elif self._accepted(match) and not owner.rule.counter.spent():
+                parts += [text[at - start : low - start], owner.replaced(owner.fire(channel, match))]
+                at = high
+        return "".join(parts) + text[at - start :] if parts else None
+
+    def _counts(self, number: int, channel: Channel, match: Match) -> bool:
+        if self._goes_on(number, channel, match) or not self._accepted(match):
+            return False
+        return not self._owners[match.index].rule.counter.spent()
+
+    def _accepted(self, match: Match) -> bool:
+        """A match that was too long to wait for counts: that is the safe side."""
+        accept = self._accepts[match.index]
+        return match.forced or accept is None or accept(match)
+
+    def _goes_on(self, number: int, channel: Channel, match: Match) -> bool:
+        """Whether this is more of a match that was reported when it had grown too long to be kept back."""
+        key = (match.index, match.start)
+        more = channel.forced[number] == key
+        if match.forced:
+            channel.forced[number] = key
+        return more
+
+
+Pass = ChunkPass | PatternPass
+
+
+def passes_of(rules: Sequence[StreamRule]) -> list[Pass]:
+    """The passes for rules in order."""
+    passes: list[Pass] = []
+    waiting: list[StreamRule] = []
+
+    def close() -> None:
+        if waiting:
+            passes.append(PatternPass(tuple(waiting), waiting[0].kind))
+            waiting.clear()
+
+    for rule in rules:
+        kind = rule.kind
+        alone = kind in ("each chunk", "observe") or rule.rule.counter.limit is not None
+        if waiting and (alone or waiting[0].kind != kind):
+            close()
+        if kind == "each chunk":
+            passes.append(ChunkPass(rule))
+        else:
+            waiting.append(rule)
+            if alone:
+                close()
+    close()
+    return passes

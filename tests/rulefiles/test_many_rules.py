@@ -1,0 +1,156 @@
+"""Many rules about calls are asked as one hook, and nobody can tell but the clock."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beforehand import Block, Interrupt, tool
+from beforehand.rules import RuleSet
+from beforehand.rules.bundle import ENOUGH, Bundle
+from beforehand.testing import text, tool_call
+from rulefiles.kit import Rule, Said, rules_of, run
+
+BLOCK = {"type": "block", "reason": "{{label}} says no"}
+
+
+def about(label: str, *actions: dict[str, Any], **more: Any) -> Rule:
+    return {"target": "tool", "event": "before", "label": label, **more, "actions": list(actions) or [BLOCK]}
+
+
+def filler(count: int = ENOUGH) -> list[Rule]:
+    """Rules that never fire."""
+    return [about(f"filler{i}", args={"/path": {"equals": f"/never/{i}"}}) for i in range(count)]
+
+
+def gates(rules: RuleSet) -> int:
+    return sum(hook.seam == "before_tool_call" for hook in rules.hooks)
+
+
+def test_many_neighbours_are_one_hook_and_few_are_not(tmp_path: Path) -> None:
+    assert gates(rules_of(tmp_path, *filler())) == 1
+    assert gates(rules_of(tmp_path, *filler(ENOUGH - 1))) == ENOUGH - 1
+    apart = [about("x", order=1), about("y", order=1, timeoutMs=50), about("z", {"type": "ask", "prompt": "?"}, order=2)]
+    assert gates(rules_of(tmp_path, *filler(), *apart)) == 4
+
+
+def test_a_bundle_is_confined_to_tools_if_all_of_its_rules_are(tmp_path: Path) -> None:
+    named = [about(f"r{i}", tools=[f"tool_{i % 2}", "x*"]) for i in range(ENOUGH)]
+    assert rules_of(tmp_path, *named).hooks[0].tools == ("tool_0", "x*", "tool_1")
+    assert rules_of(tmp_path, *named, about("all")).hooks[0].tools == ()
+
+
+@tool
+async def read(path: str = "", amount: float = 0, flag: bool = False) -> str:
+    """Read."""
+    return "content"
+
+
+async def test_the_record_names_the_rule_that_decided(tmp_path: Path) -> None:
+    rules = rules_of(tmp_path, *filler(), about("the one", args={"/path": {"regex": r"\.env$"}}), *filler())
+    (hook,) = rules.hooks
+    assert (hook.name, hook.where) == (f"{2 * ENOUGH + 1} rules", f"{tmp_path / 'rules.json'}:2 and {2 * ENOUGH} more")
+
+    result, model, _ = await run(
+        rules, [[tool_call("read", {"path": "a/.env"}), tool_call("read", {"path": "b"})], text("done")], tools=[read]
+    )
+
+    (record,) = result.decisions
+    assert (record.hook, record.where, record.verdict, record.reason) == (
+        "the one",
+        f"{tmp_path / 'rules.json'}:{ENOUGH + 2}",
+        "Block",
+        "the one says no",
+    )
+    assert [message.text for message in model.requests[1].messages[-2:]] == ["the one says no", "content"]
+
+
+async def test_the_strongest_refusal_of_several_rules_counts_and_all_of_them_fire(tmp_path: Path) -> None:
+    said = Said()
+    rules = rules_of(
+        tmp_path,
+        *filler(),
+        about("stop", {"type": "interrupt"}),
+        about("note", {"type": "log", "message": "{{name}}"}),
+        about("first"),
+        about("second"),
+        voice=said,
+    )
+    result, model, _ = await run(rules, [tool_call("read"), text("done")], tools=[read])
+    assert model.requests[1].messages[-1].text == "first says no"
+    assert [record.hook for record in result.decisions] == ["first"]
+    assert said.texts == ["read"]
+    assert {about["label"] for about in rules.describe() if about["firings"]} == {"stop", "note", "first", "second"}
+
+
+CONDITIONS: list[dict[str, Any]] = [
+    {"args": {"/path": {"equals": "/a"}}},
+    {"args": {"/path": {"equals": 1}}},
+    {"args": {"/path": {"equals": True}}},
+    {"args": {"/path": {"equals": None}}},
+    {"args": {"/path": {"equals": ["/a"]}}},
+    {"args": {"/path": {"regex": "^/a"}}},
+    {"args": {"/path": {"regex": "a$|b"}}},
+    {"args": {"/path": {"regex": "(?i)B"}}},
+    {"args": {"/amount": {"min": 1}}},
+    {"args": {"/amount": {"max": 2}}},
+    {"args": {"/amount": {"min": 1, "max": 1}}},
+    {"args": {"/amount": {"equals": 1.0}}},
+    {"args": {"/amount": {"min": 0}, "/path": {"regex": "a"}}},
+    {"args": {"/deep/0/x": {"equals": "y"}}},
+    {"args": {"": {"regex": "y"}}},
+    {"args": {"/deep": {"regex": "y"}}},
+    {"regex": "y"},
+    {"regex": "^$"},
+    {"regex": "/a", "args": {"/amount": {"max": 1}}},
+    {},
+    {"tools": ["re*"]},
+    {"tools": ["other"]},
+    {"maxTriggers": 1},
+    {"maxTriggers": 0},
+]
+values = st.one_of(
+    st.none(), st.booleans(), st.sampled_from([0, 1, 1.0, 2, "/a", "/ab", "b", "y", "", ["/a"], {"x": "y"}, [{"x": "y"}]])
+)
+arguments = st.dictionaries(st.sampled_from(["path", "amount", "deep", "y"]), values, max_size=3)
+
+
+class Call:
+    def __init__(self, name: str, args: dict[str, Any]) -> None:
+        self.name, self.args = name, args
+
+
+@given(
+    chosen=st.lists(st.sampled_from(range(len(CONDITIONS))), min_size=1, max_size=8),
+    calls=st.lists(st.tuples(st.sampled_from(["read", "other"]), arguments), max_size=5),
+)
+def test_a_bundle_decides_what_its_rules_decide_one_by_one(chosen: list[int], calls: list[tuple[str, dict[str, Any]]]) -> None:
+    definitions = [about(f"r{n}", {"type": "interrupt"} if c % 3 == 0 else BLOCK, **CONDITIONS[c]) for n, c in enumerate(chosen)]
+    with tempfile.TemporaryDirectory() as folder:
+        alone = rules_of(Path(folder), *definitions)
+        together = rules_of(Path(folder), *definitions, *filler())
+    (hook,) = together.hooks
+    assert isinstance(hook.fn, Bundle)
+    for name, args in calls:
+        wanted = [
+            decision
+            for single in alone.hooks
+            if not single.tools or name in single.tools or (name == "read" and "re*" in single.tools)
+            for decision in single.fn(Call(name, args)) or ()
+        ]
+        blocks = [d for d in wanted if isinstance(d, Block)] or [d for d in wanted if isinstance(d, Interrupt)]
+        got = hook.fn(Call(name, args))
+        if blocks and isinstance(blocks[0], Block):
+            assert got == [blocks[0]]
+        elif blocks:
+            assert len(got) == 1
+            assert hook.name in got[0].reason
+        else:
+            assert got is None
+    firings = [about["firings"] for about in together.describe()]
+    assert firings[: len(chosen)] == [about["firings"] for about in alone.describe()]
+    assert not any(firings[len(chosen) :])
