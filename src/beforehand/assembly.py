@@ -23,6 +23,7 @@ from .messages import THINKING_LEVELS, Options, Price
 from .models.base import Model
 from .state import HookSource, OnAsk, Plan
 from .tools import Tool, tool
+from .validity import invalid_options
 
 ADAPTERS: dict[str, tuple[str, str]] = {
     "openai": ("beforehand.models.openai_chat", "OpenAIChat"),
@@ -65,6 +66,9 @@ def make_plan(
     if not isinstance(options, Options):
         raise ConfigError(f"options={options!r} must be an Options(...)")
     options = options.sealed()
+    made = load_tools(tools)
+    if (why := invalid_options(options, {tool.name for tool in made})) is not None:
+        raise ConfigError(f"options=...: {why}")
     level = settings["thinking_level"]
     if level is not None:
         if level not in THINKING_LEVELS:
@@ -75,7 +79,7 @@ def make_plan(
     on_ask: OnAsk | None = settings["on_ask"]
     if on_ask is not None and not callable(on_ask):
         raise ConfigError(f"on_ask={on_ask!r} must be a function that takes a PendingApproval")
-    prices: Mapping[str, Price] = settings["prices"] or {}
+    prices = _prices(settings["prices"] or {})
     loaded = load_model(model, base_url, api_key)
     cache: dict[str, Model] = {}
 
@@ -87,10 +91,21 @@ def make_plan(
         return cache[name]
 
     return Plan(
-        model=loaded, system=system, dynamic=dynamic, tools=load_tools(tools), hooks=load_hooks(hooks), limits=limits,
-        options=options, tool_mode=settings["tool_mode"], prices=dict(prices), on_ask=on_ask, resolve_model=resolve,
+        model=loaded, system=system, dynamic=dynamic, tools=made, hooks=load_hooks(hooks), limits=limits,
+        options=options, tool_mode=settings["tool_mode"], prices=prices, on_ask=on_ask, resolve_model=resolve,
         name=settings["name"],
     )  # fmt: skip
+
+
+def _prices(given: Mapping[str, Any]) -> dict[str, Price]:
+    """Prices by the name an endpoint calls a model. "openai:NAME" counts as NAME."""
+    prices: dict[str, Price] = {}
+    for name, price in given.items():
+        if not isinstance(price, Price):
+            raise ConfigError(f"prices[{name!r}] is {price!r}: expected Price(input=..., output=...), per million tokens")
+        prefix, colon, rest = name.partition(":")
+        prices[rest if colon and prefix in ADAPTERS else name] = price
+    return prices
 
 
 def _instructions(given: Any) -> tuple[str, tuple[Callable[[Any], Any], ...]]:

@@ -188,6 +188,10 @@ class Conversation:
         """The prompts to go on with, and whether steering is polled beside them."""
         if self._running is not None:
             raise _busy()
+        if self._suspended is not None:
+            raise NothingToContinue("calls of this conversation wait for a person: use resume(answers)")
+        if self._history.open_calls:
+            return [], True  # the model is told that their outcome is not known
         last = next((m for m in reversed(self._history.view()) if is_sendable(m) or isinstance(m, CustomMessage)), None)
         if last is None or isinstance(last, SystemMessage):
             raise NothingToContinue("No messages to continue from: use run(prompt)")
@@ -205,6 +209,10 @@ class Conversation:
             raise _busy()
         if self._suspended is None:
             raise NothingToContinue("no run of this conversation is waiting for answers")
+        if not isinstance(answers, Mapping):
+            raise UsageError(
+                f"resume() takes a mapping from call ids to Approve(), Deny(...) or Edit(...), not a {type(answers).__name__}"
+            )
         waiting = self._suspended.suspension.waiting()
         for call_id in answers:
             if call_id not in waiting:

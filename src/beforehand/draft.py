@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from .decisions import Interrupt
-from .errors import RunError
+from .errors import InvalidResponse, RunError
 from .events import ChunkKind
 from .messages import (
     NO_USAGE,
@@ -69,6 +69,8 @@ class Draft(msgspec.Struct, eq=False):
     raw: bool = False
 
     def add(self, kind: str, text: str) -> None:
+        if type(text) is not str:
+            raise InvalidResponse(f"the model {self.by.model!r} sent a {type(text).__name__} where text is due")
         if self.parts and self.parts[-1][0] == kind:
             self.parts[-1][1].append(text)
         else:
@@ -112,11 +114,12 @@ class Reply(msgspec.Struct, eq=False):
 
 def free_id(run: RunState, wanted: str, here: Collection[str]) -> str:
     """A call's id, with a suffix if it is already in use: results are matched by id."""
-    free = wanted
+    free = wanted.replace("/", "_") if "/" in wanted else wanted  # the slash is ours: it parts a call from those inside it
     while free in run.history.call_ids or free in run.context.call_ids or free in here:
         free = f"{wanted}-{run.history.next_suffix(wanted)}"
     if free != wanted:
-        run.note("Renamed", f"call id {wanted!r} is already in use, so this call is {free!r}", free)
+        why = "holds a slash" if "/" in wanted else "is already in use"
+        run.note("Renamed", f"call id {wanted!r} {why}, so this call is {free!r}", free)
     return free
 
 

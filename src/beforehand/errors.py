@@ -102,6 +102,9 @@ class HookFailed(RunError):
         super().__init__(f"hook {hook!r} at {seam} ({where}) {why}")
         self.hook, self.seam, self.where, self.why = hook, seam, where, why
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.hook, self.seam, self.where, self.why)
+
 
 class RequestTooLarge(RunError):
     """The request, after every hook, would not fit the model's context window (tokens, estimated)."""

@@ -48,7 +48,7 @@ async def run_loop(run: RunState, prompts: Sequence[Message], waiting: Suspensio
     if run.stop_reason != "suspended":
         _flush_hook_queue(run)
     if run.events.takers["agent_end"]:
-        messages = run.history.view(run.first_message)
+        messages = tuple(run.history.view(run.first_message))
         await run.emit(AgentEnd(messages=messages, stop_reason=run.stop_reason or "completed", **run.event_fields()))
 
 

@@ -222,6 +222,20 @@ def is_sendable(message: Message) -> bool:
     return type(message) is not CustomMessage
 
 
+def _part_problem(part: Part) -> str | None:
+    """What keeps an image or a call from being sent."""
+    if type(part) is Image:
+        given = [value for value in (part.data, part.url) if value is not None]
+        if len(given) != 1 or not isinstance(given[0], str):
+            return "has an Image that needs either data (base64 text) or url (text)"
+    elif type(part) is ToolCall:
+        for field in ("id", "name", "arguments"):
+            value = getattr(part, field)
+            if not isinstance(value, str):
+                return f"has a ToolCall whose {field} is a {type(value).__name__}, not text"
+    return None
+
+
 def sealed(message: Message) -> Message:
     """The message with nothing in it that could still be changed. Asked of every message that comes from outside.
 
@@ -239,6 +253,8 @@ def sealed(message: Message) -> Message:
         for part in content:
             if not isinstance(part, allowed):
                 raise ValueError(f"has a {type(part).__name__} in its content, which a {message.role} message cannot hold")
+            if (why := _part_problem(part)) is not None:
+                raise ValueError(why)
             if isinstance(part, Text | Thinking) and not isinstance(part.text, str):
                 raise ValueError(f"has a {type(part).__name__} part whose text is a {type(part.text).__name__}")
         if type(content) is not tuple or any([isinstance(p, Text | Thinking) and not p.text.isascii() for p in content]):

@@ -45,12 +45,11 @@ async def prepare_request(run: RunState) -> Outgoing:
     if run.context.open_calls or run.context.orphans:
         repair(run)
     hooks = run.hooks
-    system = await _system_text(run) if run.plan.dynamic else run.system
-    model, level = run.model, run.thinking_level
+    system, model, level = run.system, run.model, run.thinking_level
     messages: Sequence[Message] = run.context.view()
     tools, specs = run.tools, run.tool_specs
     if hooks.prepare_request:
-        plan = RequestPlan(run.info, msgspec.structs.replace(run.context_value(), system=system), model, level)
+        plan = RequestPlan(run.info, run.context_value(), model, level)
         ruling = await dispatch(run, PREPARE, hooks.prepare_request, plan, adopt=adopt_update(run))
         once = ruling.changes.get("once", False)
         if not once:
@@ -62,6 +61,8 @@ async def prepare_request(run: RunState) -> Outgoing:
         messages = await _convert(run, messages, model)
     elif not isinstance(messages, HistoryView) or not messages.all_sendable:
         messages = _sendable(messages)
+    if run.plan.dynamic:
+        system = await _with_dynamic(run, system)
     options = run.options if run.options.thinking_level == level else msgspec.structs.replace(run.options, thinking_level=level)
     request = Request(system, messages, specs, options)
     if hooks.before_provider_call:
@@ -81,10 +82,9 @@ def _tools_of(tools: Sequence[Any]) -> tuple[dict[str, Any], tuple[Any, ...]]:
     return {tool.name: tool for tool in tools}, tuple(tool.spec for tool in tools)
 
 
-async def _system_text(run: RunState) -> str:
-    if not run.plan.dynamic:
-        return run.system
-    texts = [run.system] if run.system else []
+async def _with_dynamic(run: RunState, system: str) -> str:
+    """The system text of this request: the fixed part, which hooks at 3 have seen, and what the dynamic instructions add."""
+    texts = [system] if system else []
     for instruction in run.plan.dynamic:
         text = await _instruction(run, instruction)
         if text is not None and not isinstance(text, str):

@@ -263,6 +263,10 @@ async def _interrupted(run: RunState, draft: Draft, interrupt: Interrupt, judged
         if not judged:
             message = await _judge_partial(run, draft, message)
     if message is not None and message.content:
+        if draft.calls and judged:  # the arguments were shown, and no longer stand
+            await _retract(run, draft)
+            for kind, text, _ in _readable(message):
+                await _release(run, draft, kind, text)
         reply = await _keep(run, message)
     else:
         await _retract(run, draft)

@@ -34,7 +34,7 @@ class RunResult(Frozen, kw_only=True):
 
 
 def result_of(run: RunState) -> RunResult:
-    messages = run.history.view(run.first_message)
+    messages = tuple(run.history.view(run.first_message))
     last = next((m for m in reversed(messages) if isinstance(m, AssistantMessage) and _is_reply(m)), None)
     return RunResult(
         text=last.text if last is not None else "", messages=messages, usage=run.usage,

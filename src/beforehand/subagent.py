@@ -58,14 +58,14 @@ class _Child:
         if result.stop_reason == "suspended":
             # Children number their calls alike, so their ids carry the call they happen in.
             pending = [
-                msgspec.structs.replace(p, call_id=f"{self.call_id}.{p.call_id}", parent_call_id=p.parent_call_id or self.call_id)
+                msgspec.structs.replace(p, call_id=f"{self.call_id}/{p.call_id}", parent_call_id=p.parent_call_id or self.call_id)
                 for p in result.pending
             ]
             raise Suspend(pending, self.resume)
         return as_tool_result(result)
 
     async def resume(self, answers: Mapping[str, Any]) -> ToolResult:
-        own = {call_id.removeprefix(f"{self.call_id}."): answer for call_id, answer in answers.items() if answer is not None}
+        own = {call_id.removeprefix(f"{self.call_id}/"): answer for call_id, answer in answers.items() if answer is not None}
         return await self.work(self.talk.resume(own, check=False))
 
 

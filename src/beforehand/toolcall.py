@@ -341,7 +341,7 @@ async def _checked_update(run: RunState, call: Call, result: ToolResult) -> Tool
 async def nested(run: RunState, parent: Call, name: str, args: Any, number: int) -> NestedResult:
     """A call from inside a tool: the same pipeline, with events that carry the parent's id. Never raises for a refusal."""
     arguments = args if isinstance(args, str) else json.dumps(args, default=str)
-    call = Call.of(ToolCall(f"{parent.id}.{number}", name, arguments), parent.message, parent.id)
+    call = Call.of(ToolCall(f"{parent.id}/{number}", name, arguments), parent.message, parent.id)
     batch = Batch(parent.message, run.context, len(run.context), lone=name)
     await announce(run, call)
     try:
@@ -355,6 +355,8 @@ async def nested(run: RunState, parent: Call, name: str, args: Any, number: int)
     if call.failure is not None:
         parent.failure = parent.failure or call.failure
     result = call.result
+    if result.usage is not None:
+        run.add_usage(result.usage, "")
     return NestedResult(
         result.content, result.details, result.structured_content, result.is_error, result.terminate, result.usage,
         outcome=call.outcome or "failed", call_id=call.id,

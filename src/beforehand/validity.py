@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -93,22 +93,26 @@ _RANGES = {"max_tokens": (1, None), "temperature": (0, 2), "top_p": (0, 1)}
 
 
 def _options(request: Any) -> str | None:
-    options = request.options
+    return invalid_options(request.options, {tool.name for tool in request.tools})
+
+
+def invalid_options(options: Any, tools: Collection[str]) -> str | None:
+    """What is wrong with `Options` for a request with tools of these names, in one line, or `None`."""
     if not isinstance(options, Options):
-        return f"its options are a {type(options).__name__}, not Options"
+        return f"the options are a {type(options).__name__}, not Options"
     for name, (low, high) in _RANGES.items():
         value = getattr(options, name)
         if value is None:
             continue
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            return f"its option {name} is {value!r}, not a finite number"
+            return f"the option {name} is {value!r}, not a finite number"
         if value < low or (high is not None and value > high):
-            return f"its option {name} is {value!r}, outside {low} to {high if high is not None else 'any number'}"
+            return f"the option {name} is {value!r}, outside {low} to {high if high is not None else 'any number'}"
     if options.thinking_level not in THINKING_LEVELS:
-        return f"its option thinking_level is {options.thinking_level!r}: expected one of {', '.join(THINKING_LEVELS)}"
+        return f"the option thinking_level is {options.thinking_level!r}: expected one of {', '.join(THINKING_LEVELS)}"
     choice = options.tool_choice
-    if choice is not None and choice not in ("auto", "none", "required") and choice not in {t.name for t in request.tools}:
-        return f"its option tool_choice names {choice!r}, which is none of its tools"
+    if choice is not None and choice not in ("auto", "none", "required") and choice not in tools:
+        return f"the option tool_choice names {choice!r}, which is none of its tools"
     return _not_json(options.provider_params, "provider_params")
 
 

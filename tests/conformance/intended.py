@@ -170,7 +170,7 @@ def nested_ids_from_the_parents(recording: Recording) -> None:
 
 
 def _renaming(parent: str) -> Callable[[str], str]:
-    return lambda text: f"{parent}.1" if text == "n1" else text.replace('"id":"n1"', f'"id":"{parent}.1"')
+    return lambda text: f"{parent}/1" if text == "n1" else text.replace('"id":"n1"', f'"id":"{parent}/1"')
 
 
 def truncated_in_our_words(recording: Recording) -> None:

@@ -136,10 +136,16 @@ async def test_cancelling_the_task_ends_the_run_wherever_it_is_and_the_talk_can_
 async def test_a_time_limit_around_a_run_is_a_timeout_error_wherever_it_is(place: str) -> None:
     trap = Trap(place)
     talk, model, _ = trapped(trap)
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.01):
+    loop = asyncio.get_running_loop()
+
+    async def run_in_time() -> None:
+        async with asyncio.timeout(None) as limit:
+            over = asyncio.create_task(trap.reached.wait())
+            over.add_done_callback(lambda _: limit.reschedule(loop.time()))  # time is up as soon as it hangs there
             await talk.run("go")
 
+    with pytest.raises(TimeoutError):
+        await run_in_time()
     await assert_continuable(talk, model)
 
 

@@ -395,10 +395,13 @@ async def test_cancelling_the_reader_stops_the_run_and_leaves_a_valid_talk(where
 
 
 async def test_a_time_limit_around_a_stream_is_a_timeout_error() -> None:
+    limits: list[asyncio.Timeout] = []
+
     class Never(ScriptedModel):
         async def stream(self, request: Request, call: CallInfo = CallInfo()) -> AsyncIterator[ModelEvent]:  # noqa: B008
             if not self.requests:
                 self.requests.append(request)
+                limits[0].reschedule(asyncio.get_running_loop().time())  # time is up now
                 await asyncio.Event().wait()
             async for event in super().stream(request, call):
                 yield event
@@ -407,7 +410,8 @@ async def test_a_time_limit_around_a_stream_is_a_timeout_error() -> None:
     talk = Agent(model=model).conversation()
 
     async def read() -> None:
-        async with asyncio.timeout(0.01):
+        async with asyncio.timeout(None) as limit:
+            limits.append(limit)
             async for _ in talk.stream("go"):
                 pass
 

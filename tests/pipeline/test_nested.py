@@ -51,7 +51,7 @@ async def test_a_nested_call_returns_the_whole_result() -> None:
 
     (inner,) = got
     assert (inner.text, inner.details, inner.structured_content) == ("worked 7", {"n": 7}, {"n": 7})
-    assert (inner.outcome, inner.is_error, inner.call_id) == ("ran", False, "outer.1")
+    assert (inner.outcome, inner.is_error, inner.call_id) == ("ran", False, "outer/1")
     assert result.text == "end", "a nested result never ends the run, whatever it says"
     assert len(model.requests) == 2
 
@@ -68,12 +68,12 @@ async def test_nested_calls_have_events_with_their_parents_id_and_no_messages() 
 
     assert [(e.type.removeprefix("tool_execution_"), e.name, e.call_id, e.parent_call_id) for e in events] == [
         ("start", "script", "outer", None),
-        ("start", "work", "outer.1", "outer"),
-        ("end", "work", "outer.1", "outer"),
-        ("start", "inner", "outer.2", "outer"),
-        ("start", "work", "outer.2.1", "outer.2"),
-        ("end", "work", "outer.2.1", "outer.2"),
-        ("end", "inner", "outer.2", "outer"),
+        ("start", "work", "outer/1", "outer"),
+        ("end", "work", "outer/1", "outer"),
+        ("start", "inner", "outer/2", "outer"),
+        ("start", "work", "outer/2/1", "outer/2"),
+        ("end", "work", "outer/2/1", "outer/2"),
+        ("end", "inner", "outer/2", "outer"),
         ("end", "script", "outer", None),
     ]
     assert [m.role for m in result.messages] == ["user", "assistant", "tool", "assistant"]
@@ -130,7 +130,7 @@ async def test_a_nested_call_asks_the_person_who_can_be_asked(answer: Any, outco
     hooks = [Hook(seam="before_tool_call", fn=lambda c: Ask("May it?"), tools=("work",))]
     result, _model, _ = await run_script(body, hooks, on_ask=on_ask)
 
-    assert shown == [("outer.1", "outer", "work", {"n": 1, "how": "run"})]
+    assert shown == [("outer/1", "outer", "work", {"n": 1, "how": "run"})]
     assert got[0].outcome == outcome
     assert told in got[0].text
     assert result.text == "end"
@@ -162,7 +162,7 @@ async def test_nested_calls_may_run_at_the_same_time_and_keep_their_results_apar
 
     _, model, events = await run_script(body, tools=[meet])
 
-    assert model.requests[1].messages[-1].text == "outer.1=0 outer.2=1 outer.3=2"
+    assert model.requests[1].messages[-1].text == "outer/1=0 outer/2=1 outer/3=2"
     assert len({e.call_id for e in events}) == 4
 
 
@@ -261,7 +261,7 @@ async def test_every_announced_call_is_concluded_when_an_abort_cuts_a_nested_one
     result = await running
 
     assert result.stop_reason == "aborted"
-    assert sorted(concluded) == sorted(announced) == ["outer", "outer.1"]
+    assert sorted(concluded) == sorted(announced) == ["outer", "outer/1"]
 
 
 async def test_a_nested_call_after_an_abort_does_not_run() -> None:

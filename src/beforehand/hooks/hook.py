@@ -43,7 +43,7 @@ class Hook(Frozen, kw_only=True, eq=False):
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "name", self.name or name_of(self.fn))
         msgspec.structs.force_setattr(self, "where", self.where or where_of(self.fn))
-        msgspec.structs.force_setattr(self, "tools", _globs(self, "tools", self.tools))
+        msgspec.structs.force_setattr(self, "tools", () if self.tools is None else _globs(self, "tools", self.tools))
         if self.loops is not None:
             msgspec.structs.force_setattr(self, "loops", _globs(self, "loops", self.loops))
         _check_options(self)
@@ -130,9 +130,11 @@ def _check_options(hook: Hook) -> None:
         raise _bad(hook, f"expected something callable, got {type(hook.fn).__name__}")
     if hook.on_error not in ("closed", "open", "abort"):
         raise _bad(hook, f'on_error={hook.on_error!r} must be "closed", "open" or "abort"')
-    if isinstance(hook.order, bool) or not isinstance(hook.order, int | float):
+    if isinstance(hook.order, bool) or not isinstance(hook.order, int | float) or hook.order != hook.order:
         raise _bad(hook, f"order={hook.order!r} must be a number")
-    if hook.timeout is not None and not (isinstance(hook.timeout, int | float) and hook.timeout > 0):
+    if hook.timeout is not None and (
+        isinstance(hook.timeout, bool) or not isinstance(hook.timeout, int | float) or not hook.timeout > 0
+    ):
         raise _bad(hook, f"timeout={hook.timeout!r} must be a number of seconds above 0, or None")
     if hook.tools and not spec.by_tool:
         raise _bad(

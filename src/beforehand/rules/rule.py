@@ -7,7 +7,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import msgspec
 from msgspec import UNSET
@@ -110,7 +110,7 @@ class RulesHook(Hook, kw_only=True, eq=False):
 
     @property  # type: ignore[misc]  # a field elsewhere
     def name(self) -> str:
-        fn: Several = self.fn
+        fn = cast(Several, self.fn)
         return fn.name if fn.speaking is None else fn.speaking.name
 
     @name.setter
@@ -119,7 +119,7 @@ class RulesHook(Hook, kw_only=True, eq=False):
 
     @property  # type: ignore[misc]
     def where(self) -> str:
-        fn: Several = self.fn
+        fn = cast(Several, self.fn)
         return fn.where if fn.speaking is None else fn.speaking.where
 
     @where.setter

@@ -1,0 +1,99 @@
+"""What a lambda costs: a 20 KB request, two bridge calls, a fresh worker for every call.
+
+    python benchmarks/bench_lambdas.py [calls]
+
+Wall time, because most of it is spent in another process: p50 and p95 of single calls, one after the other, and the
+time of 100 at once. `spare` is a call that finds a worker waiting, `cold` one that has to start its own. Give the
+machine some quiet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from time import perf_counter
+
+from beforehand import Request, ToolSpec, UserMessage
+from beforehand.frozen import freeze
+from beforehand.sandbox import SandboxLimits, Source, call, close_spares
+from beforehand.workspace.codec import from_adf, request_json
+
+LIMITS = SandboxLimits(wall_time=60)
+PYTHON = Source("lib/policy.py", """
+async def transform(input):
+    request = input["request"]
+    await adf.sys_set_meta(key="seen", value=len(request["messages"]))
+    note = await adf.fs_read(path="policy.txt")
+    return {**request, "system": request["system"] + note["content"]}
+""")
+SCRIPT = Source("lib/policy.ts", """
+export async function transform({ request, loop }: { request: any, loop: { name: string } }) {
+  await adf.sys_set_meta({ key: "seen", value: request.messages.length })
+  const note = await adf.fs_read({ path: "policy.txt" })
+  return { ...request, system: request.system + note.content }
+}
+""")
+
+
+async def bridge(method: str, argument: object) -> object:
+    return {"path": "policy.txt", "content": "Be kind."}
+
+
+def request() -> Request:
+    messages = tuple(UserMessage(f"Question {n}: " + "lorem ipsum dolor sit amet " * 17) for n in range(36))
+    return Request("Be brief.", messages, (ToolSpec("find", "Finds.", freeze({"type": "object", "properties": {"n": {"type": "integer"}}})),))
+
+
+async def once(source: Source, original: Request) -> float:
+    """Seconds of one whole hook call: encoding, sandbox, checking what came back."""
+    began = perf_counter()
+    argument = b'{"request":' + request_json(original) + b',"loop":{"name":"main"}}'
+    outcome = await call(source, "transform", argument, limits=LIMITS, bridge=bridge)
+    from_adf(outcome.value, original)
+    return perf_counter() - began
+
+
+async def settle() -> None:
+    """Let the spare that the last call has started get ready."""
+    await asyncio.sleep(0.15)
+
+
+async def measure(source: Source, calls: int, *, spare: bool) -> list[float]:
+    original, times = request(), []
+    await once(source, original)
+    for _ in range(calls):
+        if spare:
+            await settle()
+        else:
+            await close_spares()
+        times.append(await once(source, original))
+    await close_spares()
+    return sorted(times)
+
+
+async def at_once(source: Source, count: int) -> float:
+    original = request()
+    await once(source, original)
+    began = perf_counter()
+    await asyncio.gather(*[once(source, original) for _ in range(count)])
+    took = perf_counter() - began
+    await close_spares()
+    return took
+
+
+async def main(calls: int) -> None:
+    size = len(request_json(request()))
+    print(f"request {size:,} bytes of JSON, 2 bridge calls, {calls} calls each; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    for name, source in (("Python", PYTHON), ("TypeScript", SCRIPT)):
+        for spare in (True, False):
+            times = await measure(source, calls, spare=spare)
+            p50, p95 = times[len(times) // 2], times[int(len(times) * 0.95)]
+            label = f"{name}, {'spare' if spare else 'cold'}"
+            print(f"{label:18}  p50 {p50 * 1e3:7.1f} ms   p95 {p95 * 1e3:7.1f} ms   best {times[0] * 1e3:6.1f} ms")
+    for name, source in (("Python", PYTHON), ("TypeScript", SCRIPT)):
+        print(f"{name + ', 100 at once':24}  {await at_once(source, 100):6.2f} s")
+
+
+if __name__ == "__main__":
+    asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 50))
