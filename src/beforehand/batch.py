@@ -61,7 +61,7 @@ async def run_calls(run: RunState, message: AssistantMessage, parts: Sequence[To
     for call in calls:
         if run.events.takers["tool_execution_start"] or look_up(run, call) or call.outcome is not None:
             await _preflight(run, batch, call)
-    if batch.steered_by is not None or run.signal.aborted:
+    if batch.steered_by is not None or run.aborted:
         for call in calls:
             if call.outcome is None:
                 _cancel(run, batch, call)
@@ -77,6 +77,11 @@ async def run_calls(run: RunState, message: AssistantMessage, parts: Sequence[To
 async def resume_calls(run: RunState, waiting: Suspension, answers: Mapping[str, HumanAnswer]) -> Results:
     """Go on with a batch that waited, now that a person has answered. A call without an answer is refused."""
     to_run = [call for call in waiting.calls if call.outcome == "pending" and await _may_run(run, waiting.batch, call, answers)]
+    if waiting.batch.steered_by is not None:  # an approval lifted the question, and what another hook said counts now
+        for call in to_run:
+            if call.outcome is None:
+                _cancel(run, waiting.batch, call)
+                await settle(run, call)
     if _in_sequence(run, to_run):
         for call in to_run:
             await _run_bodies(run, [call])
@@ -123,7 +128,7 @@ async def _preflight(run: RunState, batch: Batch, call: Call) -> None:
     """Announce, validate and gate one call. One that will not run is settled at once."""
     if run.events.takers["tool_execution_start"]:
         await announce(run, call)
-    if run.signal.aborted or batch.steered_by is not None:
+    if run.aborted or batch.steered_by is not None:
         _cancel(run, batch, call)
     elif look_up(run, call):
         try:
@@ -135,7 +140,7 @@ async def _preflight(run: RunState, batch: Batch, call: Call) -> None:
 
 
 def _cancel(run: RunState, batch: Batch, call: Call) -> None:
-    if run.signal.aborted:
+    if run.aborted:
         call.settle("aborted", "Operation aborted")
     else:
         call.settle("cancelled", f"Cancelled: the person steered the turn away at the call of {batch.steered_by}.")
@@ -209,7 +214,7 @@ async def _collect(run: RunState, tasks: dict[asyncio.Task[None], Call]) -> None
             await conclude(run, call)
         if task.done() and not task.cancelled() and task.exception() is not None:
             raised = raised or task.exception()
-    if run.signal.aborted:
+    if run.aborted:
         run.cancelling = False
     if raised is not None:
         raise raised

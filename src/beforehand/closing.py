@@ -39,7 +39,7 @@ async def close_turn(run: RunState, turn: Turn) -> None:
     if run.resend and not failed and turn.stop is None:
         _count_resend(run, turn)
     run.resend = False
-    if run.signal.aborted and turn.stop is None:
+    if run.aborted and turn.stop is None:
         turn.stop = "aborted"
     turn.closed = True
     if run.hooks.after_turn or run.events.takers["turn_end"]:

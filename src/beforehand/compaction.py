@@ -52,7 +52,7 @@ async def compact(run: RunState, keep: int, threshold: int | None = None) -> Com
         ruling = await dispatch(run, BEFORE, hooks, context)
         if isinstance(ruling.verdict, Block):
             return Compacted(None, reason=ruling.verdict.reason or "a hook blocked it")
-    if run.signal.aborted:
+    if run.aborted:
         return Compacted(None, reason="aborted")
     summary = (
         str(ruling.verdict.value) if ruling is not None and isinstance(ruling.verdict, Answer) else await _summarise(run, old)

@@ -63,7 +63,7 @@ def _refuse(call: Call, ruling: Ruling) -> None:
 
 async def _apply_gate(run: RunState, call: Call, batch: Batch, ruling: Ruling, approved: str | None) -> None:
     verdict = ruling.verdict
-    if run.signal.aborted:
+    if run.aborted:
         call.settle("aborted", "Operation aborted")
     elif isinstance(verdict, Block):
         _refuse(call, ruling)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import overload
+from typing import TYPE_CHECKING, Any, overload
 
-from .frozen import canonical
+from .frozen import Frozen, canonical
 from .messages import AssistantMessage, CustomMessage, Image, Message, ToolCall, ToolMessage, is_sendable
 
 
@@ -34,15 +34,25 @@ def estimate_tokens(messages: Sequence[Message]) -> int:
     return sum([size_of(m) for m in messages]) // 4
 
 
-class HistoryView(Sequence[Message]):
+if TYPE_CHECKING:
+    _Base = Sequence[Message]
+else:  # as a struct it is made in C, once for every request
+    _Base = Frozen
+
+
+class HistoryView(_Base):
     """A history as it was at one moment, or the end of one: an O(1) view that never changes."""
 
-    __slots__ = ("_history", "_start", "_stop")
+    _history: History
+    _stop: int
+    _start: int = 0
 
-    def __init__(self, history: History, stop: int, start: int = 0) -> None:
-        self._history = history
-        self._start = start
-        self._stop = stop
+    if TYPE_CHECKING:
+
+        def __init__(self, history: History, stop: int, start: int = 0) -> None: ...
+
+    else:
+        index, count = Sequence.index, Sequence.count
 
     @property
     def all_sendable(self) -> bool:
@@ -104,6 +114,9 @@ class HistoryView(Sequence[Message]):
     def digest(self) -> str:
         """SHA-256 over the messages, each taken in once for the life of the history."""
         return self._history.digest(self._stop) if not self._start else digest_messages(tuple(self))
+
+
+Sequence.register(HistoryView)
 
 
 def digest_messages(messages: Sequence[Message]) -> str:

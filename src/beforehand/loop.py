@@ -74,7 +74,7 @@ async def _turns(run: RunState, incoming: list[Message], waiting: Suspension | N
             if run.stop_reason == "suspended":
                 return
             await close_turn(run, turn)
-            if turn.stop is None and run.signal.aborted:
+            if turn.stop is None and run.aborted:
                 turn.stop = "aborted"
             if turn.stop is not None:
                 run.stop_reason = turn.stop
@@ -218,7 +218,7 @@ async def _turn(run: RunState, turn: Turn) -> None:
         _interrupted(run, turn, reply.interrupt)
     elif reply.message is not None and (calls := reply.message.tool_calls):
         _take_results(run, turn, await run_calls(run, reply.message, calls))
-    if turn.stop is None and run.signal.aborted:
+    if turn.stop is None and run.aborted:
         turn.stop = "aborted"
 
 
@@ -233,7 +233,7 @@ def _take_results(run: RunState, turn: Turn, results: Results) -> None:
         run.stop_reason = "suspended"
         return
     turn.tools_go_on = not results.terminate
-    if run.signal.aborted:
+    if run.aborted:
         turn.stop = "aborted"
     elif run.interrupt is not None:
         _interrupted(run, turn, run.interrupt)
@@ -250,7 +250,7 @@ def _interrupted(run: RunState, turn: Turn, interrupt: Interrupt) -> None:
 
 
 def _check_abort(run: RunState) -> None:
-    if run.signal.aborted:
+    if run.aborted:
         raise Aborted(run.signal.reason or "aborted")
 
 

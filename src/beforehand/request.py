@@ -72,9 +72,9 @@ async def prepare_request(run: RunState) -> Outgoing:
     if window is not None:
         _check_size(request, model, window)
     info = await _call_info(run, model) if hooks.get_api_key or run.events.watches_wire else NO_CALL_INFO
-    if run.signal.aborted:
+    if run.aborted:
         raise Aborted(run.signal.reason or "aborted")
-    run.enabled = tools
+    run.enable(tools)
     return Outgoing(request, model, info, level, not model.streams)
 
 
@@ -218,7 +218,7 @@ async def authorize(run: RunState, outgoing: Outgoing, kind: RequestKind, hooks:
     model = outgoing.model
     context = OutgoingRequest(run.info, outgoing.request, model.endpoint, model, kind)
     ruling = await dispatch(run, AUTHORIZE, asked, context)
-    if run.signal.aborted:
+    if run.aborted:
         raise Aborted(run.signal.reason or "aborted")
     return ruling if isinstance(ruling.verdict, Block | Answer) else None
 

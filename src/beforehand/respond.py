@@ -84,7 +84,6 @@ async def _receive(run: RunState, draft: Draft, guard: Guard | None, events: Asy
     whole = draft.by.whole
     early = None if whole else guard
     gather = whole or (guard is None and draft.withheld is None)  # text that nobody has to judge on the way
-    signal = run.signal
     run.scope = STREAMING
     async for event in events:
         run.scope = IDLE
@@ -116,7 +115,7 @@ async def _receive(run: RunState, draft: Draft, guard: Guard | None, events: Asy
             draft.parts.append(("image", event.image))  # type: ignore[union-attr]
         else:
             raise InvalidResponse(f"the model {draft.by.model!r} yielded a {kind.__name__}, which is no model event")
-        if signal.aborted:  # by a listener or a hook, while the next piece was not being waited for
+        if run.aborted:  # by a listener or a hook, while the next piece was not being waited for
             raise Aborted("aborted")
         run.scope = STREAMING
     run.scope = IDLE

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from .errors import Aborted
+from .errors import Aborted, FrozenError
 
 logger = logging.getLogger("beforehand")
 
@@ -14,19 +14,32 @@ logger = logging.getLogger("beforehand")
 class AbortSignal:
     """Set once, when the run is aborted. `reason` says why, where someone said so."""
 
-    __slots__ = ("_callbacks", "_event", "aborted", "reason")
+    __slots__ = ("_aborted", "_callbacks", "_event", "_reason")
 
     def __init__(self) -> None:
-        self.aborted = False
-        self.reason: str | None = None
+        self._aborted = False
+        self._reason: str | None = None
         self._event: asyncio.Event | None = None
         self._callbacks: list[Callable[[], None]] = []
 
+    @property
+    def aborted(self) -> bool:
+        return self._aborted
+
+    @property
+    def reason(self) -> str | None:
+        return self._reason
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not name.startswith("_"):
+            raise FrozenError(f"AbortSignal.{name} is frozen: only the run sets it")
+        object.__setattr__(self, name, value)
+
     def set(self, reason: str | None = None) -> None:
         """Abort. Later calls change nothing."""
-        if self.aborted:
+        if self._aborted:
             return
-        self.aborted, self.reason = True, reason
+        self._aborted, self._reason = True, reason
         if self._event is not None:
             self._event.set()
         for callback in self._callbacks:

@@ -100,7 +100,7 @@ class RunState:
     """The state of one run. The functions in `loop`, `toolcall` and their neighbours work on it."""
 
     __slots__ = (
-        "abandon", "batching", "calls", "cancelled", "cancelling", "cancels_before", "characters_released", "context",
+        "abandon", "aborted", "batching", "calls", "cancelled", "cancelling", "cancels_before", "characters_released", "context",
         "decisions", "deps", "enabled", "error", "events", "first_message", "history", "hook_queue", "hooks", "id_prefix",
         "info", "interrupt", "limits", "loop", "messages_made", "model", "options", "outbox", "over", "own_cancels",
         "parent_call_id", "pending", "plan", "poll_first", "queues", "reason", "requests_sent", "resend", "resends",
@@ -126,7 +126,7 @@ class RunState:
         self.use_tools(plan.tools)
         self.deps: Any = None
         self.info = RunInfo(self, None)
-        self.signal = AbortSignal()
+        self.signal, self.aborted = AbortSignal(), False
         self.started = time.perf_counter()
         self.usage: Usage = NO_USAGE
         self.usage_cost = 0.0
@@ -178,7 +178,7 @@ class RunState:
 
     def prepare_to_resume(self) -> None:
         """Go on after a suspension: same run, fresh signal."""
-        self.signal = AbortSignal()
+        self.signal, self.aborted = AbortSignal(), False
         self.stop_reason, self.suspension, self.pending = None, None, ()
         self.reset_waiting()
 
@@ -203,6 +203,12 @@ class RunState:
         self.enabled = self.tools
         self.tool_specs: tuple[ToolSpec, ...] = tuple([tool.spec for tool in tools])
         self.sequential = self.plan.tool_mode == "sequential" or any([tool.mode == "sequential" for tool in tools])
+
+    def enable(self, tools: dict[str, Tool]) -> None:
+        """These tools may run in this turn: the run's own, unless a hook has brought others for one request."""
+        if tools is not self.enabled:
+            self.enabled = tools
+            self.sequential = self.plan.tool_mode == "sequential" or any([tool.mode == "sequential" for tool in tools.values()])
 
     def context_value(self) -> Context:
         return Context(self.system, self.context.view(), tuple(self.tools.values()))
@@ -308,8 +314,9 @@ class RunState:
         if self.task is not None and threading.get_ident() != self.thread:
             self.task.get_loop().call_soon_threadsafe(self.abort, reason)
             return
-        if self.signal.aborted:
+        if self.aborted:
             return
+        self.aborted = True
         self.signal.set(reason)
         if self.scope is STREAMING:
             self._cancel_task()
@@ -353,7 +360,7 @@ class RunState:
         if not self.batching:
             self.scope = GUARDED
             self.scope_serial += 1
-            if begun_before_abort and self.signal.aborted:
+            if begun_before_abort and self.aborted:
                 self.tick_serial = self.scope_serial
 
     def leave_guarded(self, scope: int = IDLE) -> None:
@@ -367,14 +374,14 @@ class RunState:
 
     def came_too_late(self) -> bool:
         """Whether what has just answered did so only after an abort's grace was over."""
-        if not self.signal.aborted:
+        if not self.aborted:
             return False
         task = asyncio.current_task()
         return self.own_cancels > 0 if task is self.task else task is not None and self.cancelling and task.cancelling() > 0
 
     def was_aborted_by(self, error: BaseException) -> bool:
         """Whether this exception is our own abort arriving, and not the caller's cancellation. Answers once a cancel."""
-        if not self.signal.aborted:
+        if not self.aborted:
             return False
         if isinstance(error, Stop):
             return True

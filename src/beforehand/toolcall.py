@@ -99,7 +99,7 @@ async def execute(run: RunState, call: Call) -> None:
     """Run the body of a call that the gates let pass. Never raises for what the tool did."""
     tool = call.tool
     assert tool is not None
-    if run.signal.aborted:
+    if run.aborted:
         call.settle("aborted", "Operation aborted")
         return
     began = perf_counter() if run.hooks.after_tool_call else 0.0  # only they are told how long it took
@@ -340,7 +340,10 @@ async def _checked_update(run: RunState, call: Call, result: ToolResult) -> Tool
 
 async def nested(run: RunState, parent: Call, name: str, args: Any, number: int) -> NestedResult:
     """A call from inside a tool: the same pipeline, with events that carry the parent's id. Never raises for a refusal."""
-    arguments = args if isinstance(args, str) else json.dumps(args, default=str)
+    try:
+        arguments = args if isinstance(args, str) else json.dumps(args, default=str)
+    except (TypeError, ValueError, RecursionError) as error:
+        arguments = json.dumps(f"no JSON: {error}")  # refused below, like anything else that is no object
     call = Call.of(ToolCall(f"{parent.id}/{number}", name, arguments), parent.message, parent.id)
     batch = Batch(parent.message, run.context, len(run.context), lone=name)
     await announce(run, call)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from beforehand import (
-    Agent, Approve, Ask, AssistantMessage, Continue, Hold, Hook, Limits, Queue, Replace, Request, Resend, ToolContext,
-    ToolMessage, tool,
+    Agent, Approve, Ask, AssistantMessage, Continue, Hold, Hook, HookFailed, Limits, Queue, Replace, Request, Resend,
+    ToolContext, ToolMessage, tool,
 )  # fmt: skip
 from beforehand.models.base import CallInfo, ModelEvent
 from beforehand.seams import SEAMS
@@ -104,6 +104,38 @@ async def test_nothing_a_hook_says_makes_an_aborted_run_go_on() -> None:
 
     assert (result.stop_reason, len(model.requests)) == ("aborted", 1)
     assert [m.text for m in talk.messages] == ["go", "one", "go on"]
+
+
+async def test_progress_that_cannot_be_saved_fails_an_aborted_run_too() -> None:
+    def fail(turn: Any) -> None:
+        raise RuntimeError("could not be saved")
+
+    model = ScriptedModel([text("never")])
+    hooks = [Hook(seam="prepare_request", fn=lambda plan: talk.abort()), Hook(seam="after_turn", fn=fail)]
+    talk = Agent(model=model, hooks=hooks).conversation()
+    events = watch(talk)
+    result = await talk.run("go", check=False)
+
+    assert isinstance(result.error, HookFailed)
+    assert (result.stop_reason, result.error.seam) == ("error", "after_turn")
+    assert model.requests == []
+    assert events[-1] == "agent_end"
+    assert_valid(talk.messages)
+
+
+async def test_a_hook_that_fails_because_of_the_abort_is_on_record_and_the_run_is_aborted() -> None:
+    async def fail(turn: Any) -> None:
+        raise ConnectionError("closed by the abort")
+
+    model = ScriptedModel([text("never")])
+    hooks = [Hook(seam="prepare_request", fn=lambda plan: talk.abort()), Hook(seam="finish_turn", fn=fail)]
+    talk = Agent(model=model, hooks=hooks).conversation()
+    events = watch(talk)
+    result = await talk.run("go", check=False)
+
+    assert (result.stop_reason, result.error) == ("aborted", None)
+    assert [(d.seam, d.verdict) for d in result.decisions] == [("finish_turn", "failed")]
+    assert events[-2:] == ["turn_end", "agent_end"]
 
 
 # --- while the model answers ----------------------------------------------------------------------

@@ -397,6 +397,24 @@ async def test_an_edited_call_does_not_pass_another_hooks_verdict_either(verdict
     assert told in model.requests[1].messages[-1].text
 
 
+@pytest.mark.parametrize("inline", [False, True], ids=["resumed", "on_ask"])
+async def test_a_steer_that_counts_after_an_approval_cancels_the_siblings_that_have_not_run(inline: bool) -> None:
+    steer = Hook(seam="before_tool_call", fn=lambda c: Steer("elsewhere") if c.args["n"] == 2 else None, tools=("pay",))
+    talk, model, till = waiting_talk(
+        tool_call("look"), pay(1), pay(2), pay(3), more=[steer], on_ask=(lambda pending: Approve()) if inline else None
+    )
+    result = await talk.run("go")
+    if not inline:
+        await talk.resume({pending.call_id: Approve() for pending in result.pending})
+
+    looked, one, two, three = [m.text for m in model.requests[1].messages[-4:]]
+    assert till.paid == []
+    assert two == "elsewhere"
+    assert one.startswith("Cancelled")
+    assert three.startswith("Cancelled")
+    assert looked.startswith("Cancelled") if inline else looked == "looked", "what has run has run"
+
+
 # --- inline ---------------------------------------------------------------------------------------
 
 INLINE: dict[str, tuple[Any, list[int], str]] = {

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from beforehand import (
-    Agent, Answer, Ask, Block, Drop, End, Hook, HookFailed, Interrupt, Limits, NetworkError, RateLimited, RequestTooLarge,
-    Resend, RunError, ServerError, ToolResult, tool,
+    Agent, Answer, Ask, Block, Drop, End, Hook, HookFailed, Image, Interrupt, InvalidResponse, Limits, Model, NetworkError,
+    RateLimited, RequestTooLarge, Resend, RunError, ServerError, Text, ToolResult, tool,
 )  # fmt: skip
+from beforehand.models.base import Finish, ImageDelta, TextDelta
 from beforehand.testing import FunctionModel, ScriptedModel, cut, error, finish, text, tool_call
 
 from conversation.checks import assert_continuable
@@ -199,6 +200,50 @@ async def test_instructions_that_raise_end_the_run_with_a_typed_error(kind: str)
     assert "no instructions today" in str(result.error)
     assert (result.stop_reason, len(ends)) == ("error", 1)
     assert model.requests == []
+
+
+async def test_instructions_that_give_no_text_are_an_error_that_names_them() -> None:
+    def a_number(run: Any) -> Any:
+        return 42
+
+    model = ScriptedModel([text("never")])
+    result = await Agent(model=model, instructions=["Be brief.", a_number]).run("go", check=False)
+
+    assert isinstance(result.error, RunError)
+    assert "a_number" in str(result.error)
+    assert "int" in str(result.error)
+    assert (result.stop_reason, model.requests) == ("error", [])
+
+
+class Yielding(Model):
+    """Yields what it is told to."""
+
+    name, provider = "yielding", "scripted"
+
+    def __init__(self, *events: Any) -> None:
+        self.events = events
+
+    async def stream(self, request: Any, call: Any = None) -> Any:
+        for event in self.events:
+            yield event
+
+
+@pytest.mark.parametrize("junk", ["text", 42, None, {"text": "x"}, TextDelta(42), TextDelta(None)], ids=repr)  # type: ignore[arg-type]
+async def test_a_model_that_yields_nonsense_is_a_typed_error_and_what_came_before_is_kept(junk: Any) -> None:
+    talk = Agent(model=Yielding(TextDelta("half "), junk, Finish("stop"))).conversation()
+    result = await talk.run("go", check=False)
+
+    assert isinstance(result.error, InvalidResponse)
+    assert [m.text for m in talk.messages] == ["go", "half "]
+
+
+async def test_an_image_in_a_reply_is_part_of_it_and_of_the_next_request() -> None:
+    image = Image(data="AAAA")
+    model = Yielding(TextDelta("look: "), ImageDelta(image), TextDelta("nice"), Finish("stop"))
+    talk = Agent(model=model).conversation()
+    result = await talk.run("go")
+
+    assert result.messages[-1].content == (Text("look: "), image, Text("nice"))
 
 
 @pytest.mark.parametrize("limit", [1, 2, 5])

@@ -163,6 +163,28 @@ async def test_leaving_a_stream_of_an_agent_reaches_a_running_tool() -> None:
     assert started.is_set()
 
 
+@pytest.mark.parametrize("following", ["run", "stream", "compact"])
+async def test_what_follows_a_stream_that_was_left_waits_for_its_end(following: str) -> None:
+    model = ScriptedModel([text("one"), text("two")])
+    talk = Agent(model=model).conversation()
+    async for event in talk.stream("go"):
+        if event.type == "message_update":
+            break
+    if following == "run":
+        await talk.run("again")
+    elif following == "stream":
+        async for _ in talk.stream("again"):
+            pass
+    else:
+        await talk.compact(keep=0)
+
+    assert_valid(talk.messages)
+    if following == "compact":
+        assert len(talk.messages) == 1
+    else:
+        assert [m.text for m in talk.messages] == ["go", "one", "again", "two"]
+
+
 async def test_an_iterator_that_was_never_started_has_done_nothing() -> None:
     model = ScriptedModel([text("one")])
     talk = Agent(model=model).conversation()

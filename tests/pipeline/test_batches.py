@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from beforehand import Agent, Answer, Block, Hook, Replace, ToolContext, ToolResult, tool
+from beforehand import Agent, Answer, Block, Context, Hook, Replace, ToolContext, ToolResult, tool
 from beforehand.testing import ScriptedModel, text, tool_call
 
 
@@ -69,6 +69,25 @@ async def test_sequential_calls_finish_one_after_the_other_and_are_stored_at_onc
     assert steps == [
         step.format(n) for n in "12" for step in ("start {}", "gate {}", "body {}", "end {}", "stored {}")
     ]  # fmt: skip
+
+
+async def test_a_sequential_tool_that_a_hook_brings_in_for_one_request_is_sequential_too() -> None:
+    steps: list[str] = []
+
+    @tool(mode="sequential")
+    async def alone(n: int) -> str:
+        steps.append(f"begin {n}")
+        await asyncio.sleep(0)
+        steps.append(f"end {n}")
+        return "done"
+
+    def bring(plan: Any) -> Replace | None:
+        return None if model.requests else Replace(context=Context("", plan.context.messages, (alone,)), once=True)
+
+    model = ScriptedModel([[tool_call("alone", {"n": n}) for n in (1, 2)], text("end")])
+    await Agent(model=model, hooks=[Hook(seam="prepare_request", fn=bring)]).run("go")
+
+    assert steps == ["begin 1", "end 1", "begin 2", "end 2"]
 
 
 async def test_a_sequential_tool_that_is_not_called_does_not_slow_down_the_others() -> None:

@@ -180,7 +180,15 @@ async def test_nested_calls_are_counted_among_the_calls_of_the_run() -> None:
     assert seen == [0, 1]
 
 
-@pytest.mark.parametrize("args", [None, [1], "x", 42, {"n": object()}], ids=repr)
+CIRCULAR: dict[str, Any] = {}
+CIRCULAR["n"] = CIRCULAR
+
+
+@pytest.mark.parametrize(
+    "args",
+    [None, [1], "x", 42, {"n": object()}, {"n": float("nan")}, {("n",): 1}, CIRCULAR],
+    ids=["none", "list", "text", "number", "object", "nan", "tuple_key", "circular"],
+)
 async def test_nested_arguments_that_are_no_object_are_a_refusal_too(args: Any) -> None:
     got: list[Any] = []
 
