@@ -17,7 +17,11 @@ def event(delta, finish=None):
 
 
 USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
-LAST = b"data: " + json.dumps({"id": "c", "object": "chat.completion.chunk", "choices": [], "usage": USAGE}).encode() + b"\n\ndata: [DONE]\n\n"
+LAST = (
+    b"data: "
+    + json.dumps({"id": "c", "object": "chat.completion.chunk", "choices": [], "usage": USAGE}).encode()
+    + b"\n\ndata: [DONE]\n\n"
+)
 
 
 def call(number, arguments):
@@ -41,8 +45,10 @@ def whole(number, chunks):
     return json.dumps({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": USAGE}).encode()
 
 
+CACHE = {}
+
+
 class Endpoint(asyncio.Protocol):
-    cache = {}
 
     def connection_made(self, transport):
         self.transport, self.data = transport, b""
@@ -63,11 +69,11 @@ class Endpoint(asyncio.Protocol):
         done = int(last["content"]) if last["role"] == "tool" else 0
         number = done if done < int(turns) - 1 else None
         key = (number, int(chunks), bool(request.get("stream")))
-        if key not in self.cache:
+        if key not in CACHE:
             body = streamed(number, key[1]) if key[2] else whole(number, key[1])
             kind = b"text/event-stream" if key[2] else b"application/json"
-            self.cache[key] = b"HTTP/1.1 200 OK\r\ncontent-type: %s\r\ncontent-length: %d\r\n\r\n" % (kind, len(body)) + body
-        self.transport.write(self.cache[key])
+            CACHE[key] = b"HTTP/1.1 200 OK\r\ncontent-type: %s\r\ncontent-length: %d\r\n\r\n" % (kind, len(body)) + body
+        self.transport.write(CACHE[key])
 
 
 async def main():

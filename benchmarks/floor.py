@@ -61,7 +61,7 @@ def in_process(turns, final, before_reply=None):
         done = int(last["content"]) if last["role"] == "tool" else 0
         if done >= turns - 1:
             return {"role": "assistant", "content": final}
-        arguments = '{"a":%d,"b":1}' % done
+        arguments = f'{{"a":{done},"b":1}}'
         call = {"id": f"call_{done}", "type": "function", "function": {"name": "add", "arguments": arguments}}
         return {"role": "assistant", "content": None, "tool_calls": [call]}
 
@@ -98,7 +98,9 @@ async def gathered(pieces):
                     text.append(delta["content"])
                     await shown(delta["content"])
                 for part in delta.get("tool_calls") or ():
-                    call = calls.setdefault(part["index"], {"id": "", "type": "function", "function": {"name": "", "arguments": ""}})
+                    call = calls.setdefault(
+                        part["index"], {"id": "", "type": "function", "function": {"name": "", "arguments": ""}}
+                    )
                     call["id"] = part.get("id") or call["id"]
                     call["function"]["name"] += part["function"].get("name") or ""
                     call["function"]["arguments"] += part["function"].get("arguments") or ""

@@ -9,6 +9,7 @@ rounds, except where they say memory or wall. Each part runs in a process of its
 import argparse
 import asyncio
 import gc
+import itertools
 import json
 import os
 import resource
@@ -130,7 +131,7 @@ async def hooks(seconds):
 async def growth(seconds):
     def at(ticks, number):
         span = max(4, number // 20)
-        around = [b - a for a, b in zip(ticks, ticks[1:], strict=False)][number - span : number + span]
+        around = [b - a for a, b in itertools.pairwise(ticks)][number - span : number + span]
         return sum(around) / len(around) * 1e6
 
     rows = []
@@ -140,7 +141,7 @@ async def growth(seconds):
         model = scripted(1051, "done", tick=lambda ticks=ticks: ticks.append(cpu()))
         await agent(model).run("go")
         ratios.append((at(ticks, 1000) / at(ticks, 10), at(ticks, 1000), at(ticks, 10)))
-    ratio, late, early = sorted(ratios)[len(ratios) // 2]
+    _, late, early = sorted(ratios)[len(ratios) // 2]
     rows.append(row("turn 1,000 against turn 10", late, early, "µs", "1.3x"))
     return rows
 
@@ -230,7 +231,11 @@ async def concurrency(seconds):
 
 async def imports(seconds):
     def child(code):
-        counted = code + "\nimport resource as r, sys\nu = r.getrusage(r.RUSAGE_SELF)\nprint(u.ru_utime + u.ru_stime, *sorted({m.partition('.')[0] for m in sys.modules}))"
+        counted = code + """
+import resource, sys
+used = resource.getrusage(resource.RUSAGE_SELF)
+print(used.ru_utime + used.ru_stime, *sorted({m.partition('.')[0] for m in sys.modules}))
+"""
         best, modules = float("inf"), set()
         env = {k: v for k, v in os.environ.items() if k not in ("PYTHONDONTWRITEBYTECODE", "PYTHONPATH")}  # byte code is kept
         for _ in range(7):
@@ -243,7 +248,9 @@ async def imports(seconds):
     bare, _ = child("pass")
     base, _ = child("import msgspec, asyncio")
     ours, modules = child("import beforehand")
-    third_party = sorted(m for m in modules - set(sys.stdlib_module_names) if not m.startswith("_") and m not in ("beforehand", "sitecustomize"))
+    third_party = sorted(
+        m for m in modules - set(sys.stdlib_module_names) if not m.startswith("_") and m not in ("beforehand", "sitecustomize")
+    )
     return [
         row("import beforehand (wall, whole process)", ours, bare, "ms", "80 ms"),
         row("  import msgspec and asyncio alone", base, bare, "ms", ""),
@@ -284,7 +291,9 @@ def main():
     for part in options.only.split(","):
         if part not in PARTS:
             parser.error(f"there is no part {part!r}: the parts are {', '.join(PARTS)}")
-        out = subprocess.run([sys.executable, __file__, "--part", part, *(["--quick"] if options.quick else [])], stdout=subprocess.PIPE, text=True)
+        out = subprocess.run(
+            [sys.executable, __file__, "--part", part, *(["--quick"] if options.quick else [])], stdout=subprocess.PIPE, text=True
+        )
         if out.returncode:
             sys.exit(out.returncode)
         show(json.loads(out.stdout.splitlines()[-1]))

@@ -27,6 +27,7 @@ LAYERS = (
     ("contexts", "emitter"),
     ("seams",),
     ("tools",),
+    ("plan", "queues"),
     ("state",),
     ("hooks", "stream", "sandbox", "journal", "models"),
     ("rules", "workspace"),

@@ -45,10 +45,16 @@ class Bench:
 
         made = [
             Hook(seam=seam, fn=fn_, name=f"{seam}-{i}")
-            for seam, fn_ in (("prepare_request", before_model), ("before_tool_call", before_tool), ("after_tool_call", after_tool))
+            for seam, fn_ in (
+                ("prepare_request", before_model),
+                ("before_tool_call", before_tool),
+                ("after_tool_call", after_tool),
+            )
             for i in range(hooks)
         ]
-        model = FunctionModel(fn) if mode == "inproc" else OpenAIChat("fake", base_url=base_url, api_key="x", stream=mode == "stream")
+        model = (
+            FunctionModel(fn) if mode == "inproc" else OpenAIChat("fake", base_url=base_url, api_key="x", stream=mode == "stream")
+        )
         self.model = model
         self.agent = Agent(model=model, instructions="You add.", tools=[add], hooks=made, limits=Limits(max_turns=None))
 

@@ -17,7 +17,7 @@ from .limits import Limits
 from .messages import Message, Options, Price, ThinkingLevel
 from .models.base import Model
 from .results import RunResult
-from .state import Instructions, OnAsk, Plan
+from .plan import Instructions, OnAsk, Plan
 from .subagent import delegate
 from .tools import Tool
 

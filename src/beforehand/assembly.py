@@ -21,7 +21,7 @@ from .hooks.registry import HookSet, collect
 from .limits import Limits
 from .messages import THINKING_LEVELS, Options, Price
 from .models.base import Model
-from .state import HookSource, OnAsk, Plan
+from .plan import HookSource, OnAsk, Plan
 from .tools import Tool, tool
 from .validity import invalid_options
 

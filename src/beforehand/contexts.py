@@ -26,7 +26,8 @@ def digest_of(value: Any) -> str:
 def request_value(request: Request) -> Any:
     """A request as plain data, to take a digest of: its messages stand for themselves by their own digest."""
     return {
-        "system": request.system, "messages": digest_messages(request.messages), "tools": request.tools, "options": request.options,
+        "system": request.system, "messages": digest_messages(request.messages), "tools": request.tools,
+        "options": request.options,
     }  # fmt: skip
 
 

@@ -22,7 +22,9 @@ from .messages import (
     clean, is_sendable, sealed,
 )  # fmt: skip
 from .results import RunResult, result_of
-from .state import Plan, Queues, RunState
+from .plan import Plan
+from .queues import Queues
+from .state import RunState
 
 Prompt: TypeAlias = str | Message | Sequence[Message | Text | Image]
 

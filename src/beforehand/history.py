@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, overload
 
 from .frozen import Frozen, canonical
 from .messages import AssistantMessage, CustomMessage, Image, Message, ToolCall, ToolMessage, is_sendable
@@ -61,7 +61,7 @@ class HistoryView(_Base):
 
     @property
     def is_sound(self) -> bool:
-        """Whether every call has its result right after it, and every message can be sent, as far as the history has counted."""
+        """Whether every call has its result right after it, and every message can be sent, as far as it has counted."""
         history = self._history
         return not (history.unsendable or history.open_calls or history.orphans or self._start)
 
@@ -137,7 +137,8 @@ class History:
     """An append-only list of messages.
 
     It counts, while appending, what would otherwise have to be searched for: messages that default conversion drops
-    (`unsendable`), calls still without a result (`open_calls`), results that stand at no call of theirs (`orphans`), and the call ids
+    (`unsendable`), calls still without a result (`open_calls`), results that stand at no call of
+    theirs (`orphans`), and the call ids
     in use.
     """
 

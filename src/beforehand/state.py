@@ -11,51 +11,19 @@ from typing import Any, Final
 
 import msgspec
 
-from .decisions import HumanAnswer, Interrupt, PendingApproval
+from .decisions import Interrupt, PendingApproval
 from .emitter import Emitter
 from .errors import RunError, Stop
 from .events import EVENT_TYPES, DecisionRecord, Event, Irreversible, StopReason
-from .frozen import Frozen, freeze
-from .limits import Limits
+from .frozen import freeze
 from .history import History
-from .messages import NO_USAGE, Message, Options, Price, ThinkingLevel, ToolSpec, Usage
+from .limits import Limits
+from .messages import NO_USAGE, Message, ThinkingLevel, ToolSpec, Usage
+from .plan import Plan
+from .queues import Queues
 from .seams import Context, RunInfo
 from .signals import AbortSignal
 from .tools import Tool
-
-OnAsk = Callable[[PendingApproval], Awaitable[HumanAnswer] | HumanAnswer]
-Instructions = Callable[[RunInfo], Awaitable[str] | str]
-
-
-class HookSource:
-    """Where an agent's hooks come from: a fixed set, unless rule files are watched.
-
-    A run takes what is `current` when it starts. `rules` is the set of rules in it, `compose` makes a hook set with others.
-    """
-
-    __slots__ = ("compose", "current", "rules")
-
-    def __init__(self, current: Any, rules: Any = None) -> None:
-        self.current, self.rules = current, rules
-        self.compose: Callable[[Any], Any] | None = None
-
-
-class Plan(Frozen, kw_only=True):
-    """What an agent is: everything a run captures when it starts."""
-
-    model: Any
-    system: str
-    dynamic: tuple[Instructions, ...]
-    tools: tuple[Tool, ...]
-    hooks: HookSource
-    limits: Limits
-    options: Options
-    tool_mode: str
-    prices: dict[str, Price]
-    on_ask: OnAsk | None
-    resolve_model: Callable[[str], Any]
-    name: str = "agent"
-
 
 # Where a run is waiting, which decides how an abort may reach it. Plain numbers: an enum's members cost a lookup each time.
 IDLE: Final = 0
@@ -64,36 +32,6 @@ STREAMING: Final = 1
 """For the model's next piece: cut at once."""
 GUARDED: Final = 2
 """For a hook, a tool or a person: cut after `abort_grace`."""
-
-
-class Queues:
-    """A conversation's waiting messages. A message leaves its queue when the history holds it, not before."""
-
-    __slots__ = ("follow_up", "follow_up_mode", "steering", "steering_mode")
-
-    def __init__(self, steering_mode: str = "one-at-a-time", follow_up_mode: str = "one-at-a-time") -> None:
-        self.steering: list[Message] = []  # lists: a deque takes 760 bytes, and a queue here is short
-        self.follow_up: list[Message] = []
-        self.steering_mode = steering_mode
-        self.follow_up_mode = follow_up_mode
-
-    def next_steering(self) -> list[Message]:
-        return self._head(self.steering, self.steering_mode)
-
-    def next_follow_up(self) -> list[Message]:
-        return self._head(self.follow_up, self.follow_up_mode)
-
-    @staticmethod
-    def _head(queue: list[Message], mode: str) -> list[Message]:
-        return list(queue) if mode == "all" else [queue[0]] if queue else []
-
-    def stored(self, message: Message) -> None:
-        """Take out a message that the history now holds."""
-        for queue in (self.steering, self.follow_up):
-            for i, waiting in enumerate(queue):
-                if waiting is message:
-                    del queue[i]
-                    return
 
 
 class RunState:

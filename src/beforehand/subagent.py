@@ -12,7 +12,8 @@ from .decisions import Deny, PendingApproval
 from .emitter import Emitter
 from .results import RunResult
 from .seams import RunInfo
-from .state import HookSource, RunState
+from .plan import HookSource
+from .state import RunState
 from .calls import Suspend
 from .tools import Tool, ToolContext, ToolResult, tool
 

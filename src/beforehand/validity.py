@@ -11,7 +11,8 @@ import msgspec
 from .frozen import freeze
 from .history import HistoryView
 from .messages import (
-    MESSAGE_TYPES, THINKING_LEVELS, AssistantMessage, CustomMessage, Options, Request, ToolCall, ToolMessage, ToolSpec, clean, sealed,
+    MESSAGE_TYPES, THINKING_LEVELS, AssistantMessage, CustomMessage, Options, Request, ToolCall, ToolMessage, ToolSpec,
+    clean, sealed,
 )  # fmt: skip
 
 

@@ -94,7 +94,7 @@ class Reader:
         released, matches = rewrite(self.scanner, piece, final, replace=marked)
         self.text += piece
         for match in matches:
-            assert match.span[0] >= self.safe, f"{match} replaces what was shown: {self.text[:self.safe]!r}"
+            assert match.span[0] >= self.safe, f"{match} replaces what was shown: {self.text[: self.safe]!r}"
         safe = self.scanner.position - len(self.scanner.pending)
         assert safe >= self.safe
         assert self.text[safe:] == self.scanner.pending

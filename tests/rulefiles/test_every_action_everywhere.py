@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from beforehand import (
+    Agent,
+    Answer,
     Approve,
     AssistantMessage,
     Block,
@@ -22,7 +24,7 @@ from beforehand import (
     tool,
 )
 from beforehand.rules import RuleFileError
-from beforehand.testing import text, tool_call
+from beforehand.testing import FunctionModel, ScriptedModel, text, tool_call
 from rulefiles.kit import Rule, Said, rules_of, run
 
 CELLS: dict[str, Rule] = {
@@ -388,3 +390,56 @@ async def test_queued_tool_messages_answer_calls_of_their_own_and_no_id_is_used_
     assert len(set(calls)) == 3
     assert results == calls
     assert all(call_id.startswith("inject-") and call_id.count("-") == 2 for call_id in calls)
+
+
+async def test_a_hidden_tool_is_blocked_in_a_sub_agent_too(tmp_path: Path) -> None:
+    site = Site()
+    child = Agent(model=ScriptedModel([tool_call("fetch", {"url": "x"}), text("I tried")]), tools=[site.fetch])
+    rules = rules_of(tmp_path, written("request", "hide-tools"))
+    result, _, _ = await run(rules, [tool_call("ask", {"prompt": "go"}), text("done")], tools=[child.as_tool("ask", "Ask.")])
+    assert site.ran == []
+    assert result.text == "done"
+
+
+async def test_a_conditional_rule_hides_tools_only_in_the_requests_it_is_about(tmp_path: Path) -> None:
+    site = Site()
+    rule = {**written("request", "hide-tools"), "regex": "careful"}
+    agent = Agent(
+        model=(
+            model := ScriptedModel([tool_call("fetch", {"url": "a"}), text("1"), tool_call("fetch", {"url": "b"}), text("2")])
+        ),
+        tools=[site.fetch],
+        hooks=rules_of(tmp_path, rule).hooks,
+    )
+    await agent.run("go on")
+    await agent.run("be careful")
+    assert site.ran == ["a"]
+    assert [len(request.tools) for request in model.requests] == [1, 1, 0, 0]
+
+
+async def test_another_model_is_for_the_request_at_hand(tmp_path: Path) -> None:
+    asked = []
+
+    @hook.authorize_request
+    def note(request: Any) -> Answer:
+        asked.append(request.model.name)
+        return Answer("one" if len(asked) == 1 else "two")
+
+    talk = Agent(
+        model=ScriptedModel(), hooks=[*rules_of(tmp_path, {**written("request", "use-model"), "maxTriggers": 1}).hooks, note]
+    ).conversation()
+    await talk.run("a")
+    await talk.run("b")
+    assert asked == ["other", "scripted"]
+
+
+async def test_a_request_rule_with_actions_at_several_seams_fires_once_for_a_request(tmp_path: Path) -> None:
+    said = Said()
+    actions = [{"type": "set-options", "options": {"temperature": 0}}, {"type": "log", "message": "{{match}} {{kind}}"}]
+    rules = rules_of(tmp_path, {"target": "request", "regex": "go", "maxTriggers": 1, "actions": actions}, voice=said)
+    model = FunctionModel(lambda request: text("ok"))
+    agent = Agent(model=model, hooks=rules.hooks)
+    await agent.run("go")
+    await agent.run("go")
+    assert said.texts == ["go turn"]
+    assert [request.options.temperature for request in model.requests] == [0, None]

@@ -37,6 +37,10 @@ entropy = 3.0
 keywords = ["secret"]
 
 [[rules]]
+id = "pin"
+regex = '''pin=(?:([0-9]+)|([a-z][0-9]))'''
+
+[[rules]]
 id = "pkcs12"
 path = '''\\.p12$'''
 
@@ -79,6 +83,7 @@ def cover(**more: Any) -> dict[str, Any]:
         ('secret = "aaaaaaaaaaaa"', 'secret = "aaaaaaaaaaaa"'),  # not random enough
         ('secret = "a1b2example3"', 'secret = "a1b2example3"'),  # a word that marks examples
         ("tok-abc123 tok-0000000", "[token] tok-0000000"),
+        ("pin=4711; pin=x1", "pin=[pin]; pin=[pin]"),  # without a secretGroup, the first group that took part
     ],
 )
 @pytest.mark.parametrize("size", [1, 3, 100])

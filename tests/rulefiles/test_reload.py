@@ -195,3 +195,25 @@ async def test_edited_patterns_are_loaded_anew_like_edited_rules(edit: bool, tmp
         assert [pattern.id for pattern in rules.rules[0].finder.rules] == ["b"]  # type: ignore[union-attr]
     else:
         assert [about["target"] for about in rules.describe()] == ["run"]
+
+
+async def test_patterns_that_an_edit_brings_in_are_watched_from_then_on(tmp_path: Path) -> None:
+    patterns = tmp_path / "elsewhere" / "gitleaks.toml"
+    patterns.parent.mkdir()
+    patterns.write_text("[[rules]]\nid = 'a'\nregex = 'a'")
+    folder = tmp_path / "hooks"
+    write(folder, "old")
+    changed: asyncio.Queue[RuleSet] = asyncio.Queue()
+    watcher = Watcher([folder], on_change=changed.put_nowait)
+    watching = asyncio.create_task(watcher.run())
+    await watcher.started.wait()
+
+    (folder / "r.json").write_text(json.dumps({"target": "chat", "patternsFrom": "../elsewhere/gitleaks.toml"}))
+    await asyncio.wait_for(changed.get(), 30)
+    await watcher.started.wait()
+    patterns.write_text("[[rules]]\nid = 'b'\nregex = 'b'")
+    rules = await asyncio.wait_for(changed.get(), 30)
+
+    watcher.stop()
+    await watching
+    assert [pattern.id for pattern in rules.rules[0].finder.rules] == ["b"]  # type: ignore[union-attr]

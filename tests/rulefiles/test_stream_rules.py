@@ -277,3 +277,22 @@ async def test_the_record_names_the_rule_of_a_shared_stage_that_decided(tmp_path
         ("b", "3", "Replace"),
         ("c", "4", "Interrupt"),
     ]
+
+
+async def test_all_passes_of_a_stage_together_keep_the_bound_of_the_run(tmp_path: Path) -> None:
+    rules = rules_of(tmp_path, stream("sk-[a-z]+", cover("*")), stream("zz[ -y]+!", STOP))
+    whole = "see zz 0123456789 sk-aaaaaaaaaaaaaa"
+    result, _, screen = await run(rules, [text("", chunks=list(whole))], limits=Limits(max_hold=20))
+    assert result.stop_reason == "interrupted"  # more than its share may not be kept back, so the refusal counts
+    assert "zz" not in "".join(screen.ever)
+
+
+async def test_an_interrupted_user_message_ends_the_run_though_there_is_a_history_and_a_wish_to_resend(tmp_path: Path) -> None:
+    for wish in ([RETRY], [{"type": "queue-resend"}, STOP]):
+        rules = rules_of(tmp_path, {"target": "chat", "roles": ["user"], "regex": "bad", "actions": wish})
+        model = FunctionModel(lambda request: text("ok"))
+        talk = Agent(model=model, hooks=rules.hooks).conversation()
+        await talk.run("good")
+        result = await talk.run("bad")
+        assert result.stop_reason == "interrupted"
+        assert len(model.requests) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beforehand import ToolResult, tool
+from beforehand import Agent, ToolContext, ToolResult, tool
 from beforehand.rules.templates import Template, dump
-from beforehand.testing import text, thinking, tool_call
+from beforehand.testing import ScriptedModel, text, thinking, tool_call
 from rulefiles.kit import Said, rules_of, run
 
 
@@ -234,3 +235,54 @@ async def test_with_a_regex_only_the_match_in_the_argument_is_replaced(tmp_path:
     for rules in (one, everywhere):
         await run(rules, [call, text("done")], tools=[send])
     assert ran == [("sk-a", "my [sk-b] and [sk-c]"), ("***", "my *** and ***")]
+
+
+async def test_progress_is_covered_up_like_the_result_and_neither_counted_nor_logged(tmp_path: Path) -> None:
+    @tool
+    async def work(ctx: ToolContext) -> ToolResult:
+        """Reports on the way."""
+        ctx.update("half of sk-1")
+        await asyncio.sleep(0)
+        return ToolResult("all of sk-2", details={"raw": ["sk-3", 4]}, structured_content={"key": "sk-4"})
+
+    said, seen = Said(), []
+    rule = {
+        "target": "tool",
+        "regex": r"sk-\d",
+        "actions": [{"type": "replace", "with": "***"}, {"type": "log", "message": "{{match}}"}],
+    }
+    rules = rules_of(tmp_path, rule, voice=said)
+
+    def watch(event: Any) -> None:
+        if event.type == "tool_execution_update":
+            seen.append(event.partial.text)
+        elif event.type == "tool_execution_end":
+            seen.append((event.result.text, event.result.details, event.result.structured_content))
+
+    model = ScriptedModel([tool_call("work"), text("done")])
+    await Agent(model=model, tools=[work], hooks=rules.hooks, listeners=[watch]).run("go")
+
+    assert seen == ["half of ***", ("all of ***", {"raw": ["***", 4]}, {"key": "***"})]
+    assert said.texts == ["sk-2"]
+    assert rules.describe()[0]["firings"] == 1
+
+
+async def test_progress_that_would_interrupt_is_withheld(tmp_path: Path) -> None:
+    @tool
+    async def work(ctx: ToolContext) -> str:
+        """Reports on the way."""
+        ctx.update("a secret")
+        ctx.update("fine")
+        await asyncio.sleep(0)
+        return "done"
+
+    seen = []
+    rules = rules_of(tmp_path, {"target": "tool", "regex": "secret", "actions": [{"type": "interrupt"}]})
+
+    def watch(event: Any) -> None:
+        if event.type == "tool_execution_update":
+            seen.append(event.partial.text)
+
+    model = ScriptedModel([tool_call("work"), text("done")])
+    result = await Agent(model=model, tools=[work], hooks=rules.hooks, listeners=[watch]).run("go")
+    assert (seen, result.stop_reason) == (["fine"], "completed")

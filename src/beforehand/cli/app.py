@@ -19,7 +19,10 @@ app = typer.Typer(
 
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 Plain = Annotated[bool, typer.Option("--plain", help="No colours, no boxes.")]
-HookFiles = Annotated[list[Path] | None, typer.Option("--hooks", help="Python file with hooks, rule file or folder of them; may be given several times.")]
+HookFiles = Annotated[
+    list[Path] | None,
+    typer.Option("--hooks", help="Python file with hooks, rule file or folder of them; may be given several times."),
+]
 ToolFiles = Annotated[list[Path] | None, typer.Option("--tools", help="Python file with tools; may be given several times.")]
 
 

@@ -176,7 +176,7 @@ async def _failed(run: RunState, spec: SeamSpec, hook: Hook, context: Any, error
         await record(run, spec, hook, context, "failed_open", (), took, why)
         return None
     await record(run, spec, hook, context, "failed", (), took, why)
-    if run.aborted and spec.guards == "run":
+    if run.aborted and spec.guards == "run" and spec.kind != "save":
         raise Aborted(why)  # a hook whose own work was cut by the abort, most likely
     if hook.on_error == "closed" and spec.guards != "run":
         return Block(f"hook {hook.name!r} failed, so this was not let pass: it {why}")

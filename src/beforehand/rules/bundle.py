@@ -96,7 +96,7 @@ class Index:
         for test in rule.tests:
             place = places.setdefault(test.pointer, test)
             if test.equals is not MISSING and not isinstance(test.equals, dict | list):
-                self._values.setdefault(place, {}).setdefault(_key(test.equals), []).append(number)
+                self._values.setdefault(place, {}).setdefault(test.equals, []).append(number)
                 return
             if test.finder is not None:
                 patterns.setdefault(place, []).extend([(pattern.pattern, number) for pattern in test.finder.rules])
@@ -115,7 +115,7 @@ class Index:
         for test, values in self._values.items():
             value = test.value(args)
             if value is not MISSING and not isinstance(value, Mapping | list | tuple):
-                found += values.get(_key(value), ())
+                found += values.get(value, ())
         for test, ranges in self._ranges.items():
             value = test.value(args)
             if isinstance(value, int | float) and not isinstance(value, bool):
@@ -127,11 +127,6 @@ class Index:
         if not found:
             return ()
         return [self._gates[number] for number in sorted(set(found))]
-
-
-def _key(value: Any) -> Any:
-    """Equal for what is equal as JSON: a number is never a truth value."""
-    return (value,) if isinstance(value, bool) else value
 
 
 class Sieve:

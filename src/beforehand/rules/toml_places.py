@@ -33,7 +33,7 @@ def read_toml(text: str, lift: bool = True) -> Document:
         end = Lines(text).place(len(text))
         place = Place(int(found[1]), int(found[2])) if found and found[1] else end
         raise Malformed(place, f"this is not TOML: {said[: found.start()] if found else said}") from None
-    walker = _Walker(text.replace("\r\n", "\n"))
+    walker = _Walker(text)
     walker.document()
     document = Document(value, walker.places)
     _refuse_foreign(value, (), document)

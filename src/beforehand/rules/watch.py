@@ -67,6 +67,7 @@ class Watcher:
                 if any(self._concerns(Path(path)) for _, path in found):
                     self.reload()
                     if self._folders() != folders:
+                        self.started.clear()
                         break  # a rule that came in takes its patterns from somewhere else
         self.started.clear()
         self._stop.clear()
