@@ -20,20 +20,26 @@ from beforehand.sandbox import SandboxLimits, Source, call, close_spares
 from beforehand.workspace.codec import from_adf, request_json
 
 LIMITS = SandboxLimits(wall_time=60)
-PYTHON = Source("lib/policy.py", """
+PYTHON = Source(
+    "lib/policy.py",
+    """
 async def transform(input):
     request = input["request"]
     await adf.sys_set_meta(key="seen", value=len(request["messages"]))
     note = await adf.fs_read(path="policy.txt")
     return {**request, "system": request["system"] + note["content"]}
-""")
-SCRIPT = Source("lib/policy.ts", """
+""",
+)
+SCRIPT = Source(
+    "lib/policy.ts",
+    """
 export async function transform({ request, loop }: { request: any, loop: { name: string } }) {
   await adf.sys_set_meta({ key: "seen", value: request.messages.length })
   const note = await adf.fs_read({ path: "policy.txt" })
   return { ...request, system: request.system + note.content }
 }
-""")
+""",
+)
 
 
 async def bridge(method: str, argument: object) -> object:
@@ -42,7 +48,9 @@ async def bridge(method: str, argument: object) -> object:
 
 def request() -> Request:
     messages = tuple(UserMessage(f"Question {n}: " + "lorem ipsum dolor sit amet " * 17) for n in range(36))
-    return Request("Be brief.", messages, (ToolSpec("find", "Finds.", freeze({"type": "object", "properties": {"n": {"type": "integer"}}})),))
+    return Request(
+        "Be brief.", messages, (ToolSpec("find", "Finds.", freeze({"type": "object", "properties": {"n": {"type": "integer"}}})),)
+    )
 
 
 async def once(source: Source, original: Request) -> float:
@@ -84,7 +92,10 @@ async def at_once(source: Source, count: int) -> float:
 
 async def main(calls: int) -> None:
     size = len(request_json(request()))
-    print(f"request {size:,} bytes of JSON, 2 bridge calls, {calls} calls each; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    print(
+        f"request {size:,} bytes of JSON, 2 bridge calls, {calls} calls each; "
+        f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+    )
     for name, source in (("Python", PYTHON), ("TypeScript", SCRIPT)):
         for spare in (True, False):
             times = await measure(source, calls, spare=spare)

@@ -4,12 +4,17 @@
     ├── ConfigError                      2   something was written down wrongly; nothing ran
     │   ├── HookDefinitionError              a hook that can never work: seam, signature, option
     │   ├── ToolDefinitionError              a tool that can never work: type hints, name, schema
-    │   └── UnknownModel                     a model name nobody can load
+    │   ├── UnknownModel                     a model name nobody can load
+    │   ├── PatternError                     (stream.regex) a pattern RE2 does not take
+    │   └── RuleFileError                    (rules.problems) every mistake of a rule file, with file, line and field
     ├── UsageError                       2   a call at the wrong moment
     │   ├── ConversationBusy                 one conversation, two runs at once
     │   ├── NothingToContinue                `continue_run` or `resume` without anything waiting
     │   └── UnknownAnswer                    an answer for a call nobody asked about
     ├── UnknownRun                       2   no record of a run with this id
+    ├── InvalidArguments                 1   (schema.values) a call's arguments; the model reads it, nobody catches it
+    ├── SandboxError                     1   (sandbox.contract) a lambda failed, or its sandbox did
+    ├── PathRefused                      1   (workspace.paths) a path that leads out of the workspace
     └── RunError                         3   a run ended with stop reason "error"; `.result` holds it
         ├── HookFailed                   4   a hook raised, timed out or returned nonsense
         ├── RequestTooLarge              5   the request would not fit the model's window

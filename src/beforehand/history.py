@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, overload
+from typing import NoReturn, overload
 
-from .frozen import Frozen, canonical
+from .errors import FrozenError
+from .frozen import canonical
 from .messages import AssistantMessage, CustomMessage, Image, Message, ToolCall, ToolMessage, is_sendable
 
 
@@ -34,25 +35,21 @@ def estimate_tokens(messages: Sequence[Message]) -> int:
     return sum([size_of(m) for m in messages]) // 4
 
 
-if TYPE_CHECKING:
-    _Base = Sequence[Message]
-else:  # as a struct it is made in C, once for every request
-    _Base = Frozen
-
-
-class HistoryView(_Base):
+class HistoryView(Sequence[Message]):
     """A history as it was at one moment, or the end of one: an O(1) view that never changes."""
 
+    __slots__ = ("_history", "_start", "_stop")
     _history: History
+    _start: int
     _stop: int
-    _start: int = 0
 
-    if TYPE_CHECKING:
+    def __init__(self, history: History, stop: int, start: int = 0) -> None:
+        _set_history(self, history)
+        _set_stop(self, stop)
+        _set_start(self, start)
 
-        def __init__(self, history: History, stop: int, start: int = 0) -> None: ...
-
-    else:
-        index, count = Sequence.index, Sequence.count
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise FrozenError(f"HistoryView.{name} is frozen: return a decision instead of editing in place")
 
     @property
     def all_sendable(self) -> bool:
@@ -116,7 +113,8 @@ class HistoryView(_Base):
         return self._history.digest(self._stop) if not self._start else digest_messages(tuple(self))
 
 
-Sequence.register(HistoryView)
+# The slots themselves, past `__setattr__`: a view is made for every request.
+_set_history, _set_stop, _set_start = (vars(HistoryView)[name].__set__ for name in ("_history", "_stop", "_start"))
 
 
 def digest_messages(messages: Sequence[Message]) -> str:

@@ -273,7 +273,7 @@ REFUSED: list[tuple[Any, Any, dict[str, str]]] = [
         "x[0]": "there is no such train", "x[1].stops[0]": "expected an integer, got null"}),
     (Path, 1, {"x": "expected a path, got 1"}),
     (list[Path], ["a", None], {"x[1]": "expected a path, got null"}),
-    (Path, "a\x00b", {"x": "embedded null byte"}),
+    (Path, "a\x00b", {"x": "a path cannot hold a null character"}),
 ]  # fmt: skip
 
 

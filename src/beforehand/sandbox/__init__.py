@@ -4,10 +4,10 @@ from .contract import (
     JSON, Bridge, BridgeRefused, Console, LambdaBroken, LambdaMissing, LambdaOutOfMemory, LambdaRaised, LambdaResultTooLarge,
     LambdaTimedOut, LambdaTooManyCalls, LambdaUnsupported, Outcome, SandboxError, SandboxLimits, Source,
 )  # fmt: skip
-from .pool import call, close_spares
+from .pool import call, check_language, close_spares
 
 __all__ = [
     "JSON", "Bridge", "BridgeRefused", "Console", "LambdaBroken", "LambdaMissing", "LambdaOutOfMemory", "LambdaRaised",
-    "LambdaResultTooLarge", "LambdaTimedOut", "LambdaTooManyCalls", "LambdaUnsupported", "Outcome", "SandboxError", "SandboxLimits",
-    "Source", "call", "close_spares",
+    "LambdaResultTooLarge", "LambdaTimedOut", "LambdaTooManyCalls", "LambdaUnsupported", "Outcome", "SandboxError",
+    "SandboxLimits", "Source", "call", "check_language", "close_spares",
 ]  # fmt: skip

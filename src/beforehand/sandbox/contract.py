@@ -27,6 +27,12 @@ JSON: TypeAlias = Any
 Bridge: TypeAlias = Callable[[str, JSON], Awaitable[JSON]]
 """The only way out of a sandbox: called with a method's name and its one argument."""
 
+METHODS = (
+    "fs_read", "fs_write", "fs_list", "fs_delete", "sys_lambda", "sys_get_meta", "sys_set_meta", "sys_delete_meta",
+    "sys_get_config", "emit_event", "model_invoke", "loop_inject", "task_resolve", "authorize_file",
+)  # fmt: skip
+"""The bridge methods every lambda can name. A bridge answers `NOT_FOUND` for those it does not have."""
+
 PYTHON = (".py",)
 SCRIPT = (".ts", ".js")
 
@@ -164,6 +170,23 @@ class Job(Frozen):
         path = self.source.path
         where = f"{path}:{line}" if line else f"{path}:{self.function}"
         return kind(f"{where}: {one_line(what)}", path=path, line=line)
+
+
+def methods_of(bridge: Bridge) -> tuple[str, ...]:
+    """The names a lambda finds in `adf`: `bridge.methods`, where it has them, beside the standard ones."""
+    return tuple(dict.fromkeys((*METHODS, *getattr(bridge, "methods", ()))))
+
+
+def too_large(job: Job, size: int, what: str = "returned") -> SandboxError:
+    return job.error(LambdaResultTooLarge, f"{what} {size:,} bytes of JSON, more than {job.limits.output:,}")
+
+
+def too_deep(job: Job, line: int | None = None) -> SandboxError:
+    return job.error(LambdaOutOfMemory, "nested its calls, or its result, too deeply", line)
+
+
+def timed_out(job: Job) -> SandboxError:
+    return job.error(LambdaTimedOut, f"gave no answer within {job.limits.wall_time:g} s")
 
 
 def one_line(text: str, most: int = 500) -> str:

@@ -13,8 +13,8 @@ import msgspec
 import pydantic_monty as monty
 
 from .contract import (
-    BridgeRefused, Job, LambdaBroken, LambdaMissing, LambdaOutOfMemory, LambdaRaised, LambdaResultTooLarge, LambdaTimedOut,
-    LambdaTooManyCalls, LambdaUnsupported, SandboxError, decode_json, one_line,
+    BridgeRefused, Job, LambdaBroken, LambdaMissing, LambdaOutOfMemory, LambdaRaised, LambdaTooManyCalls, LambdaUnsupported,
+    SandboxError, decode_json, methods_of, one_line, timed_out, too_deep, too_large,
 )  # fmt: skip
 from .process import bound, kill
 
@@ -26,7 +26,7 @@ _CALL = """
 import json as _json
 _value = {function}(_json.loads(_argument))
 if type(_value).__name__ == 'coroutine': _value = await _value
-_json.dumps(_value)
+_json.dumps(_value, ensure_ascii=False, allow_nan=False)
 """
 _FILE = "<python-input-1>"
 """What Monty calls the second thing it is fed: the lambda's file."""
@@ -37,19 +37,25 @@ class MontyWorker:
     """One process for one call. `start` it ahead of time, `run` a job, `kill` it."""
 
     def __init__(self) -> None:
-        self._pool = monty.AsyncMonty(min_processes=1, max_processes=1, max_checkouts_per_worker=1)
+        self._pool = monty.AsyncMonty(min_processes=1, max_processes=1)
+        self._checkout: Any = None
         self._pid: int | None = None
         self._calls: set[asyncio.Future[Any]] = set()
+        self._count = 0
         self._too_many = False
         self._too_large = 0
 
     async def start(self) -> None:
         await self._pool.__aenter__()
 
+    @property
+    def alive(self) -> bool:
+        return True  # the pool inside replaces a process that has ended
+
     async def run(self, job: Job) -> bytes:
         """The JSON text of what the lambda returned. Raises a `SandboxError`."""
         limits = job.limits
-        checkout = self._pool.checkout(
+        self._checkout = self._pool.checkout(
             script_name=job.source.path,
             limits={
                 "max_memory": limits.memory,
@@ -58,23 +64,27 @@ class MontyWorker:
                 "max_recursion_depth": _RECURSION,
                 "max_total_sleep_secs": limits.wall_time,
             },
-            external_modules={"adf": _Adf(self, job)},
+            external_modules={"adf": _adf(self, job)},
         )
         try:
-            async with checkout as session:
-                self._pid = checkout.worker_pid
-                if self._pid is not None:
-                    bound(self._pid, data=limits.memory + _HEAD_ROOM, cpu=limits.wall_time)
+            session = await self._checkout.__aenter__()
+            self._pid = self._checkout.worker_pid
+            if self._pid is not None:
+                bound(self._pid, data=limits.memory + _HEAD_ROOM, cpu=limits.wall_time)
 
-                def write(stream: str, text: str) -> None:
-                    job.console.write(text)
+            def write(stream: str, text: str) -> None:
+                job.console.write(text)
 
-                await session.feed_run(_PREPARE, print_callback=write)
-                await session.feed_run(job.source.text, print_callback=write)
-                driver = _CALL.format(function=job.function)
-                returned = await session.feed_run(driver, inputs={"_argument": job.argument}, print_callback=write)
+            await session.feed_run(_PREPARE, print_callback=write)
+            # Without a statement it would not be counted, and the numbers of what follows would be others.
+            await session.feed_run(job.source.text + "\nNone", print_callback=write)
+            driver = _CALL.format(function=job.function)
+            returned = await session.feed_run(driver, inputs={"_argument": job.argument}, print_callback=write)
         except monty.MontyError as error:
-            raise self._explained(job, error) from None
+            raise self._over_limit(job) or _explained(job, error) from None
+        over = self._over_limit(job)  # which it may have caught
+        if over is not None:
+            raise over
         if not isinstance(returned, str):
             raise job.error(LambdaBroken, "its result did not arrive as JSON")
         if len(returned) > limits.output:
@@ -92,10 +102,14 @@ class MontyWorker:
     async def aclose(self) -> None:
         """Free what is left of a worker, killed or never used."""
         self.kill()
+        if self._checkout is not None:
+            await self._checkout.__aexit__(None, None, None)
+            self._checkout = None
         await self._pool.__aexit__(None, None, None)
 
-    async def bridge_call(self, job: Job, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], count: int) -> Any:
-        if count > job.limits.suspensions:
+    async def bridge_call(self, job: Job, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self._count += 1
+        if self._count > job.limits.suspensions:
             self._too_many = True
             raise BridgeRefused("LIMIT", f"more than {job.limits.suspensions} bridge calls")
         if kwargs and not args:
@@ -106,39 +120,42 @@ class MontyWorker:
             raise BridgeRefused("INVALID_INPUT", f"adf.{method} takes one object, or its fields as keywords")
         try:
             text = msgspec.json.encode(argument)
+            plain = decode_json(text)
         except (TypeError, ValueError, msgspec.MsgspecError, RecursionError) as error:
             raise BridgeRefused("INVALID_INPUT", f"adf.{method} was given what JSON cannot hold: {error}") from None
         if len(text) > job.limits.output:
             self._too_large = len(text)
             raise BridgeRefused("LIMIT", f"adf.{method} was given {len(text)} bytes")
-        call = asyncio.ensure_future(job.bridge(method, decode_json(text)))
+        call = asyncio.ensure_future(job.bridge(method, plain))
         self._calls.add(call)
         try:
             return await call
         finally:
             self._calls.discard(call)
 
-    def _explained(self, job: Job, error: Exception) -> SandboxError:
-        """The typed error that a failure inside the interpreter stands for."""
+    def _over_limit(self, job: Job) -> SandboxError | None:
         if self._too_many:
             return job.error(LambdaTooManyCalls, f"made more than {job.limits.suspensions} bridge calls")
-        if self._too_large:
-            return too_large(job, self._too_large, "handed the bridge")
-        if not isinstance(error, monty.MontyRuntimeError | monty.MontySyntaxError):
-            return job.error(LambdaBroken, f"its worker ended without a result ({one_line(str(error))})")
-        inner = error.exception()
-        frames = error.traceback()
-        line = next((f.line for f in reversed(frames) if f.filename == _FILE), None)
-        text = error.display("msg")
-        if isinstance(error, monty.MontySyntaxError):
-            return job.error(LambdaRaised, f"is not a Python program: {text}", line)
-        if isinstance(inner, MemoryError):
-            return job.error(LambdaOutOfMemory, f"needed more than its {job.limits.memory:,} bytes of memory", line)
-        if isinstance(inner, RecursionError):
-            return job.error(LambdaOutOfMemory, "nested its calls, or its result, too deeply", line)
-        if isinstance(inner, TimeoutError) and not frames:
-            return timed_out(job)
-        return _of_the_file(job, inner, text, line, frames)
+        return too_large(job, self._too_large, "handed the bridge") if self._too_large else None
+
+
+def _explained(job: Job, error: monty.MontyError) -> SandboxError:
+    """The typed error that a failure inside the interpreter stands for."""
+    if not isinstance(error, monty.MontyRuntimeError | monty.MontySyntaxError):
+        return job.error(LambdaBroken, f"its worker ended without a result ({one_line(str(error))})")
+    inner = error.exception()
+    frames = error.traceback()
+    line = next((f.line for f in reversed(frames) if f.filename == _FILE), None)
+    text = error.display("msg")
+    if isinstance(error, monty.MontySyntaxError):
+        return job.error(LambdaRaised, f"is no Python program: {text}", line)
+    if isinstance(inner, MemoryError):
+        return job.error(LambdaOutOfMemory, f"needed more than its {job.limits.memory:,} bytes of memory", line)
+    if isinstance(inner, RecursionError):
+        return too_deep(job, line)
+    if isinstance(inner, TimeoutError) and not frames:
+        return timed_out(job)
+    return _of_the_file(job, inner, text, line, frames)
 
 
 def _of_the_file(job: Job, inner: BaseException, text: str, line: int | None, frames: list[Any]) -> SandboxError:
@@ -153,26 +170,15 @@ def _of_the_file(job: Job, inner: BaseException, text: str, line: int | None, fr
                          "put the code into this file, or call the other file with adf.sys_lambda", line)  # fmt: skip
     if line is None and isinstance(inner, NameError) and job.function in text:
         return job.error(LambdaMissing, f"has no function {job.function!r}")
-    if line is None and isinstance(inner, TypeError) and "JSON serializable" in text:
+    if line is None and ("JSON serializable" in text or "JSON compliant" in text):
         return job.error(LambdaRaised, f"returned what JSON cannot hold: {text}")
     if line is None and isinstance(inner, TypeError) and "not callable" in text:
         return job.error(LambdaMissing, f"{job.function!r} is no function")
     if isinstance(inner, TypeError) and len(frames) <= 1 and f"{job.function}()" in text:
-        return job.error(LambdaRaised, f"is called with one argument, an object: write def {job.function}(input): ... ({text})", line)
-    name = error_name(inner, text)
-    return job.error(LambdaRaised, f"raised {name}", line)
-
-
-def error_name(inner: BaseException, text: str) -> str:
-    return f"{type(inner).__name__}: {text}" if text else type(inner).__name__
-
-
-def timed_out(job: Job) -> SandboxError:
-    return job.error(LambdaTimedOut, f"gave no answer within {job.limits.wall_time:g} s")
-
-
-def too_large(job: Job, size: int, what: str = "returned") -> SandboxError:
-    return job.error(LambdaResultTooLarge, f"{what} {size:,} bytes of JSON, more than {job.limits.output:,}")
+        how = f"is called with one argument, an object: write def {job.function}(input): ..."
+        return job.error(LambdaRaised, f"{how} ({text})", line)
+    name = type(inner).__name__
+    return job.error(LambdaRaised, f"raised {name}: {text}" if text else f"raised {name}", line)
 
 
 def _without_article(construct: str) -> str:
@@ -193,8 +199,13 @@ def _way_out(construct: str) -> str:
         ", or write the lambda in TypeScript"  # fmt: skip
 
 
-class _Adf:
-    """Makes the module `adf` of one call: every name in it is a bridge method, known to the host or not."""
+def _adf(worker: MontyWorker, job: Job) -> monty.ExternalModule:
+    """The module `adf` of one call: every bridge method as an async function."""
 
-    def __init__(self, worker: MontyWorker, job: Job) -> None:
-        self._worker, self._job, self._count = worker, job, 0
+    def method(name: str) -> Any:
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            return await worker.bridge_call(job, name, args, kwargs)
+
+        return call
+
+    return monty.ExternalModule({name: method(name) for name in methods_of(job.bridge)})

@@ -9,13 +9,14 @@ if sys.platform == "linux":
     import resource
 
     def bound(pid: int, *, data: int, cpu: float) -> None:
-        """At most `data` bytes of private memory and `cpu` seconds of processor time; no core file.
+        """At most `data` bytes of private memory, `cpu` seconds of processor time and 16 MB in a file; no core file.
 
         The processor time ends a worker that outlives its host: a busy loop never notices that nobody reads any more.
         `RLIMIT_AS` is of no use, because engines reserve address space by the gigabyte.
         """
         seconds = int(cpu) + 2
-        for kind, value in ((resource.RLIMIT_DATA, data), (resource.RLIMIT_CPU, seconds), (resource.RLIMIT_CORE, 0)):
+        bounds = {resource.RLIMIT_DATA: data, resource.RLIMIT_CPU: seconds, resource.RLIMIT_FSIZE: 2**24, resource.RLIMIT_CORE: 0}
+        for kind, value in bounds.items():
             try:
                 resource.prlimit(pid, kind, (value, value))
             except ProcessLookupError:

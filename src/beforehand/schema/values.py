@@ -173,7 +173,14 @@ def decode_custom(cls: Any, value: Any) -> Any:
 def decode_resolving(cls: Any, value: Any) -> Any:
     """As `decode_custom`, with paths made absolute and free of symbolic links."""
     decoded = decode_custom(cls, value)
-    return cls(os.path.realpath(decoded)) if is_path(cls) else decoded
+    return cls(_real(decoded)) if is_path(cls) else decoded
+
+
+def _real(path: Any) -> str:
+    try:
+        return str(os.path.realpath(path))
+    except ValueError:  # worded differently by each version of Python
+        raise ValueError("a path cannot hold a null character") from None
 
 
 def encode_custom(value: Any) -> Any:
@@ -195,7 +202,7 @@ def encode_resolving(value: Any) -> Any:
 
     def encoded(value: Any) -> Any:
         if isinstance(value, PurePath):
-            return os.path.realpath(value)
+            return _real(value)
         if isinstance(value, dict):
             return {k: encoded(v) for k, v in value.items()}
         if isinstance(value, list | tuple):

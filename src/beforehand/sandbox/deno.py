@@ -1,0 +1,275 @@
+"""TypeScript and JavaScript lambdas, in Deno with every permission denied: one process for one call.
+
+What Deno gives away without a permission is closed here: its storage lives in `DENO_DIR`, so each process has a folder
+of its own that is thrown away; memory outside the JavaScript heap is bounded by the kernel; standard output is shared
+with the lambda, so the protocol has a token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..errors import ConfigError
+from . import protocol
+from .contract import (
+    BridgeRefused, Job, LambdaBroken, LambdaMissing, LambdaOutOfMemory, LambdaRaised, LambdaTooManyCalls, LambdaUnsupported,
+    SandboxError, methods_of, one_line, too_deep, too_large,
+)  # fmt: skip
+from .process import bound
+
+_WORKER = Path(__file__).with_name("worker.js")
+_FLAGS = (
+    "run", "--quiet", "--no-prompt", "--no-remote", "--no-npm", "--cached-only", "--no-config", "--no-lock", "--no-code-cache",
+    "--deny-read", "--deny-write", "--deny-net", "--deny-env", "--deny-sys", "--deny-run", "--deny-ffi", "--deny-import",
+)  # fmt: skip
+_HEAP = 64
+"""Megabytes of JavaScript heap. A worker is started before its call is known, so it is the same for every call."""
+_DATA = 640 * 2**20
+"""Private memory of the whole process; Deno does not start with less than about 550 MB."""
+_CPU = 320.0
+_HIDDEN = ("localStorage", "sessionStorage", "caches", "Worker", "BroadcastChannel", "prompt", "alert", "confirm", "close")
+"""Globals without a use for a lambda. Their removal is tidiness: the walls are the permissions and the folder."""
+_MEMORY = "/dev/shm"  # noqa: S108 - a folder of our own is made in it, whose name nobody can guess
+"""Where a worker's folder is made, if it exists: nothing in one is to reach a disk."""
+_READ = 65_536
+
+
+@cache
+def binary() -> str:
+    """Where Deno is. Raises `ConfigError` when it is not installed."""
+    try:
+        return str(importlib.import_module("deno").find_deno_bin())
+    except (ImportError, FileNotFoundError):
+        raise ConfigError("TypeScript and JavaScript lambdas need Deno: install beforehand[js]") from None
+
+
+class DenoWorker:
+    """One process for one call. `start` it ahead of time, `run` a job, `kill` it."""
+
+    def __init__(self) -> None:
+        self._folder = ""
+        self._process: subprocess.Popen[bytes] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._unsent = bytearray()
+        self._calls: set[asyncio.Task[None]] = set()
+        self._count = 0
+        self._buried: asyncio.Future[None] | None = None
+
+    async def start(self) -> None:
+        """Takes a few milliseconds of the event loop, which is what starting a process costs, and awaits nothing."""
+        self._spawn()
+
+    def _spawn(self) -> None:
+        flags = f"--v8-flags=--max-old-space-size={_HEAP},--disallow-code-generation-from-strings"
+        program = binary()
+        self._folder = tempfile.mkdtemp(prefix="beforehand-", dir=_MEMORY if os.access(_MEMORY, os.W_OK) else None)
+        self._process = subprocess.Popen(  # noqa: S603 - the program is ours and so is every argument
+            [program, *_FLAGS, flags, str(_WORKER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            bufsize=0, cwd=self._folder, start_new_session=True,
+            env={"DENO_DIR": self._folder, "DENO_NO_UPDATE_CHECK": "1", "NO_COLOR": "1"},
+        )  # fmt: skip
+        bound(self._process.pid, data=_DATA, cpu=_CPU)
+        os.set_blocking(self._stdin, False)
+        os.set_blocking(self._stdout, False)
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def _stdin(self) -> int:
+        assert self._process is not None and self._process.stdin is not None
+        return self._process.stdin.fileno()
+
+    @property
+    def _stdout(self) -> int:
+        assert self._process is not None and self._process.stdout is not None
+        return self._process.stdout.fileno()
+
+    async def run(self, job: Job) -> bytes:
+        """The JSON text of what the lambda returned. Raises a `SandboxError`."""
+        token = protocol.new_token()
+        decoder = protocol.Decoder(token, max(job.limits.output, 65_536))
+        result: asyncio.Future[bytes] = self._loop.create_future()
+        self._loop.add_reader(self._stdout, self._read, job, decoder, result)
+        self._send({
+            "token": token, "source": job.source.text, "function": job.function, "argument": job.argument,
+            "methods": methods_of(job.bridge), "hidden": _HIDDEN, "console": job.limits.console,
+        })  # fmt: skip
+        return await result
+
+    def kill(self) -> None:
+        """End the process with all its threads, and every bridge call under way."""
+        for call in self._calls:
+            call.cancel()
+        process = self._process
+        if process is None or process.stdin is None or process.stdin.closed:
+            return
+        self._loop.remove_reader(self._stdout)
+        self._loop.remove_writer(self._stdin)
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()
+        # No task: one would be cancelled, and the process left as a zombie, when the event loop is about to end.
+        self._buried = self._loop.run_in_executor(None, self._bury)
+
+    async def aclose(self) -> None:
+        """Wait until the process is gone, and throw its folder away."""
+        self.kill()
+        if self._buried is not None:
+            await asyncio.shield(self._buried)
+
+    def _bury(self) -> None:
+        if self._process is not None:
+            self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    # --- to the worker ---
+
+    def _send(self, message: object) -> None:
+        idle = not self._unsent
+        self._unsent += protocol.to_worker(message)
+        if idle:
+            self._flush()
+
+    def _flush(self) -> None:
+        try:
+            while self._unsent:
+                del self._unsent[: os.write(self._stdin, self._unsent)]
+        except BlockingIOError:
+            self._loop.add_writer(self._stdin, self._flush)
+            return
+        except BrokenPipeError:
+            self._unsent.clear()  # it has ended; reading tells
+        self._loop.remove_writer(self._stdin)
+
+    # --- from the worker ---
+
+    def _read(self, job: Job, decoder: protocol.Decoder, result: asyncio.Future[bytes]) -> None:
+        """One piece of output. Whatever it says, the result is set at most once."""
+        if result.done():
+            return
+        try:
+            data = os.read(self._stdout, _READ)
+        except BlockingIOError:
+            return
+        try:
+            if not data:
+                job.console.write(decoder.rest().decode("utf-8", "replace"))
+                self._loop.remove_reader(self._stdout)
+                raise self._ended(job)
+            for item in decoder.feed(data):
+                if isinstance(item, bytes):
+                    job.console.write(item.decode("utf-8", "replace"))
+                elif item.kind == protocol.RESULT:
+                    result.set_result(item.payload)
+                    return
+                else:
+                    self._heard(job, item, result)
+        except protocol.FrameTooLarge as error:
+            what = "handed the bridge" if error.kind == protocol.CALL else "returned"
+            result.set_exception(too_large(job, error.size, what))
+        except (protocol.BadFrame, msgspec.DecodeError, RecursionError) as error:
+            result.set_exception(job.error(LambdaBroken, f"its worker said what is not in the protocol ({error})"))
+        except SandboxError as error:
+            result.set_exception(error)
+
+    def _heard(self, job: Job, frame: protocol.Frame, result: asyncio.Future[bytes]) -> None:
+        if frame.kind == protocol.LOG:
+            job.console.write(frame.payload.decode("utf-8", "replace"))
+            return
+        if frame.kind == protocol.ERROR:
+            raise explained(job, _read_error(frame.payload))
+        message = _read_call(frame.payload)
+        self._count += 1
+        if self._count > job.limits.suspensions:
+            raise job.error(LambdaTooManyCalls, f"made more than {job.limits.suspensions} bridge calls")
+        task = asyncio.ensure_future(self._bridge(job, message, result))
+        self._calls.add(task)
+        task.add_done_callback(self._calls.discard)
+
+    async def _bridge(self, job: Job, message: _Called, result: asyncio.Future[bytes]) -> None:
+        reply: dict[str, Any] = {"id": message.id}
+        try:
+            reply["value"] = await job.bridge(message.method, message.argument)
+        except BridgeRefused as error:
+            reply.update(code=error.code, message=error.message)
+        except Exception as error:
+            reply.update(code="INTERNAL_ERROR", message=one_line(f"{type(error).__name__}: {error}"))
+        if not result.done():
+            self._send(reply)
+
+    def _ended(self, job: Job) -> SandboxError:
+        """Why a worker that gave no result is gone."""
+        said = job.console.text
+        if "out of memory" in said or "memory allocation of" in said or "Cannot allocate memory" in said:
+            return job.error(LambdaOutOfMemory, f"needed more than its memory ({_HEAP} MB of heap)")
+        return job.error(LambdaBroken, "its worker ended without a result")
+
+
+class _Called(msgspec.Struct):
+    """A bridge call, as the worker puts it."""
+
+    id: int
+    method: str
+    argument: Any
+
+
+class _Raised(msgspec.Struct):
+    """An exception, as the worker puts it. `phase` is when: load, missing, run or result."""
+
+    name: str
+    message: str
+    line: int | None
+    phase: str
+
+
+# Typed, because a lambda can change what the worker's JSON.stringify makes of any object.
+_read_call = msgspec.json.Decoder(_Called).decode
+_read_error = msgspec.json.Decoder(_Raised).decode
+
+
+def explained(job: Job, raised: _Raised) -> SandboxError:
+    """The typed error that an exception inside the worker stands for."""
+    name, text, line, phase = raised.name, raised.message, raised.line, raised.phase
+    shown = f"{name}: {text}" if name else text
+    first_line = text.partition("\n")[0]
+    if phase == "missing":
+        found = "has no function" if text == "undefined" else f"has a {text}, not a function, called"
+        return job.error(LambdaMissing, f"{found} {job.function!r}")
+    if "Maximum call stack size" in text:
+        return too_deep(job, line)
+    if name == "RangeError" and any(sign in text for sign in _NO_ROOM):
+        return job.error(LambdaOutOfMemory, f"needed more memory than it may have ({text})", line)
+    if phase == "result":
+        return job.error(LambdaRaised, f"returned what JSON cannot hold: {text}")
+    if any(sign in text for sign in _IMPORTS):
+        return job.error(LambdaUnsupported, "lambdas import node: modules and nothing else; put the code into this file, "
+                         f"or call another file with adf.sys_lambda ({first_line})", line)  # fmt: skip
+    if phase == "load" and "SyntaxError" in shown:
+        return job.error(LambdaRaised, f"is no program: {first_line.removeprefix('SyntaxError: ')}", line)
+    return job.error(LambdaRaised, f"raised {shown}", line)
+
+
+_NO_ROOM = ("allocation failed", "could not allocate", "Invalid array buffer length", "Invalid string length")
+"""What V8 says when there is no more memory, or a value would be larger than it can be."""
+_IMPORTS = (
+    "relative URL with a cannot-be-a-base", "Relative import path", "not a dependency", "remote specifier", "npm specifier",
+    "Requires import access", "JSR package",
+)  # fmt: skip
+"""What Deno says of an import that leads anywhere."""

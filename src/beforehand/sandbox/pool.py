@@ -1,0 +1,248 @@
+"""Fresh workers: every call has one of its own, which is killed when the call ends, however it ends.
+
+A worker takes time to start, so the end of a call starts the next one, which waits, unused, for the next call (a
+*spare*). Spares belong to an event loop and end with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import AsyncGenerator
+from contextvars import ContextVar
+from time import perf_counter
+from typing import Any, Protocol
+
+import msgspec
+
+from ..errors import Aborted, ConfigError
+from ..signals import AbortSignal
+from .contract import (
+    JSON, Bridge, Console, Job, LambdaRaised, Outcome, SandboxError, SandboxLimits, Source, decode_json, timed_out,
+    too_deep,
+)  # fmt: skip
+
+MAX_WORKERS = 32
+"""Calls under way at once on one event loop; the others wait, on their own time. Calls made by calls do not count."""
+
+SPARE_TIME = 60.0
+"""Seconds a spare waits for a call."""
+
+_inside: ContextVar[bool] = ContextVar("beforehand_lambda", default=False)
+"""Whether this is a call made by a call. Such a one must not wait for those that wait for it."""
+
+
+class Worker(Protocol):
+    """One process, for one call."""
+
+    @property
+    def alive(self) -> bool: ...
+    async def start(self) -> None: ...
+    async def run(self, job: Job) -> bytes: ...
+    def kill(self) -> None: ...
+    async def aclose(self) -> None: ...
+
+
+async def call(
+    source: Source, function: str, argument: JSON, *, limits: SandboxLimits, bridge: Bridge, signal: AbortSignal | None = None,
+    console: Console | None = None,
+) -> Outcome:  # fmt: skip
+    """Run one function of a file in a worker of its own.
+
+    `argument` is a JSON value, or `bytes` that hold its JSON text. Raises a `SandboxError` when there is no result, and
+    `Aborted` when `signal` was set; a cancellation kills the worker as well. `console` is where text goes at once.
+    """
+    if console is None:
+        console = Console(limits.console)
+    text = argument if isinstance(argument, bytes) else msgspec.json.encode(argument)
+    job = Job(source, function, text.decode(), limits, bridge, console)
+    began = perf_counter()
+    try:
+        returned = await _in_time(job, signal)
+        try:
+            value = decode_json(returned)
+        except RecursionError:
+            raise too_deep(job) from None
+        except msgspec.DecodeError as error:
+            raise job.error(LambdaRaised, f"returned what JSON cannot hold: {error}") from None
+    except SandboxError as error:
+        error.console = console.text
+        raise
+    return Outcome(value, console.text, perf_counter() - began)
+
+
+async def _in_time(job: Job, signal: AbortSignal | None) -> bytes:
+    """The result as JSON text, from a worker that is killed before this returns or raises."""
+    if signal is not None and signal.aborted:
+        raise Aborted(signal.reason or "aborted")
+    work = asyncio.ensure_future(_pool().run(job))
+    take_back = signal.on_abort(lambda: _cancel(work)) if signal is not None else _nothing
+    try:
+        done, _ = await asyncio.wait({work}, timeout=job.limits.wall_time)
+        if not done:
+            raise timed_out(job)
+        if work.cancelled() and signal is not None and signal.aborted:
+            raise Aborted(signal.reason or "aborted while a lambda was running")
+        return work.result()
+    finally:
+        take_back()
+        if not work.done():
+            work.cancel()
+            await asyncio.wait({work})
+        if not work.cancelled():
+            work.exception()
+
+
+def _nothing() -> None: ...
+
+
+def _cancel(work: asyncio.Future[Any]) -> None:
+    work.cancel()
+
+
+class _Pool:
+    """The workers of one event loop."""
+
+    def __init__(self) -> None:
+        self._spares: dict[str, asyncio.Task[Worker]] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._free = asyncio.Semaphore(MAX_WORKERS)
+        self._keeper = self._keep()
+        self._kept = False
+
+    async def _keep(self) -> AsyncGenerator[None, None]:
+        """`asyncio.run` closes the generators of its loop before the loop: the place to end what still waits."""
+        try:
+            yield
+        finally:
+            await self.close()
+
+    async def run(self, job: Job) -> bytes:
+        """The result of a job, as JSON text."""
+        if not self._kept:
+            self._kept = True
+            await anext(self._keeper)
+        language = _language(job.source)
+        if _inside.get():
+            return await self._run(language, job)
+        async with self._free:
+            _inside.set(True)  # in the context of the task that does this call, and of what its bridge does
+            return await self._run(language, job)
+
+    async def _run(self, language: str, job: Job) -> bytes:
+        worker = await self._take(language)
+        try:
+            return await worker.run(job)
+        finally:
+            worker.kill()
+            self._close_later(worker)
+            self._put_spare(language)  # only now, so that it takes no processor from the call
+
+    async def _take(self, language: str) -> Worker:
+        spare = self._spares.pop(language, None)
+        if spare is not None:
+            worker = await self._ready(spare)
+            if worker.alive:
+                return worker
+            self._close_later(worker)
+        return await self._ready(asyncio.ensure_future(_started(language)))
+
+    async def _ready(self, worker: asyncio.Task[Worker]) -> Worker:
+        try:
+            return await worker
+        except asyncio.CancelledError:
+            self._discard(worker)
+            raise
+
+    def _put_spare(self, language: str) -> None:
+        """Start the worker of the next call. If none comes, it is ended after a while."""
+        if language in self._spares:
+            return
+        spare = self._spares[language] = asyncio.ensure_future(_started(language))
+
+        def expire() -> None:
+            if self._spares.get(language) is spare:
+                del self._spares[language]
+                self._discard(spare)
+
+        asyncio.get_running_loop().call_later(SPARE_TIME, expire)
+
+    def _discard(self, worker: asyncio.Task[Worker]) -> None:
+        """End a worker that nobody will use, started or not."""
+        worker.add_done_callback(self._close_unused)
+        worker.cancel()
+
+    def _close_unused(self, spare: asyncio.Task[Worker]) -> None:
+        if not spare.cancelled() and spare.exception() is None:
+            self._close_later(spare.result())
+
+    def _close_later(self, worker: Worker) -> None:
+        task = asyncio.ensure_future(worker.aclose())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    async def close(self) -> None:
+        """End every spare, and wait until every worker that was killed is gone."""
+        spares, self._spares = list(self._spares.values()), {}
+        for worker in await asyncio.gather(*spares, return_exceptions=True):
+            if not isinstance(worker, BaseException):
+                worker.kill()
+                self._close_later(worker)
+        while self._closing:
+            await asyncio.wait(set(self._closing))
+
+
+_pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Pool] = weakref.WeakKeyDictionary()
+
+
+def _pool() -> _Pool:
+    loop = asyncio.get_running_loop()
+    pool = _pools.get(loop)
+    if pool is None:
+        pool = _pools[loop] = _Pool()
+    return pool
+
+
+async def close_spares() -> None:
+    """End the workers that wait for calls on this event loop. The next call starts fresh ones."""
+    pool = _pools.get(asyncio.get_running_loop())
+    if pool is not None:
+        await pool.close()
+
+
+def _language(source: Source) -> str:
+    if source.is_python:
+        return "python"
+    if source.is_script:
+        return "script"
+    raise ConfigError(f"{source.path} is no lambda: its name must end in .py, .ts or .js")
+
+
+def check_language(source: Source) -> None:
+    """Raise `ConfigError` when nothing here can run this file."""
+    if _language(source) == "script":
+        from .deno import binary
+
+        binary()
+
+
+async def _started(language: str) -> Worker:
+    """A worker that waits for its job. What it needs is imported here, on first use."""
+    worker: Any
+    if language == "python":
+        from .monty import MontyWorker
+
+        worker = MontyWorker()
+    else:
+        from .deno import DenoWorker
+
+        worker = DenoWorker()
+    try:
+        await worker.start()
+    except BaseException:
+        worker.kill()
+        raise
+    return worker  # type: ignore[no-any-return]
+
+
+__all__ = ["MAX_WORKERS", "Worker", "call", "check_language", "close_spares"]

@@ -1,0 +1,213 @@
+// The worker's side of protocol.py: one call, then the host kills this process.
+//
+// A lambda shares this isolate, so everything used after its code has been loaded is taken from the globals before. The
+// token lives in this module's scope only. What a lambda can do to itself (write to standard output, end the process,
+// change prototypes) costs it its result and nobody else anything.
+
+const { stringify, parse } = JSON;
+const { apply } = Reflect;
+const { freeze, create } = Object;
+const PromiseOf = Promise;
+const ErrorOf = Error;
+const StringOf = String;
+const inspect = Deno.inspect;
+const encoder = new TextEncoder();
+const encodeText = TextEncoder.prototype.encode;
+const decoder = new TextDecoder();
+const decodeText = TextDecoder.prototype.decode;
+const subarray = Object.getPrototypeOf(Uint8Array.prototype).subarray;
+const setBytes = Object.getPrototypeOf(Uint8Array.prototype).set;
+const lengthOf = Object.getOwnPropertyDescriptor(Object.getPrototypeOf(Uint8Array.prototype), "byteLength").get;
+const Bytes = Uint8Array;
+const toHex = Number.prototype.toString;
+const pad = String.prototype.padStart;
+const slice = String.prototype.slice;
+const execRegex = RegExp.prototype.exec;
+const then = Promise.prototype.then;
+const stdin = Deno.stdin;
+const readInput = Deno.stdin.read;
+const stdout = Deno.stdout;
+const writeOutput = Deno.stdout.writeSync;
+
+const encode = (text) => apply(encodeText, encoder, [text]);
+const decode = (bytes) => apply(decodeText, decoder, [bytes]);
+const size = (bytes) => apply(lengthOf, bytes, []);
+
+let token = "";
+let logLeft = 0;
+
+function send(kind, text) {
+  const body = encode(text);
+  const length = apply(pad, apply(toHex, size(body), [16]), [8, "0"]);
+  writeAll(encode(token + kind + length));
+  writeAll(body);
+}
+
+function writeAll(bytes) {
+  let done = 0;
+  while (done < size(bytes)) done += apply(writeOutput, stdout, [apply(subarray, bytes, [done])]);
+}
+
+let buffer = new Bytes(65536);
+let filled = 0;
+
+async function receive() {
+  while (true) {
+    if (filled >= 4) {
+      const wanted = buffer[0] * 16777216 + buffer[1] * 65536 + buffer[2] * 256 + buffer[3];
+      if (filled >= 4 + wanted) {
+        const text = decode(apply(subarray, buffer, [4, 4 + wanted]));
+        const rest = filled - 4 - wanted;
+        apply(setBytes, buffer, [apply(subarray, buffer, [4 + wanted, filled])]);
+        filled = rest;
+        return parse(text);
+      }
+      if (size(buffer) < 4 + wanted) grow(4 + wanted);
+    }
+    const count = await apply(readInput, stdin, [apply(subarray, buffer, [filled])]);
+    if (count === null) return null;
+    filled += count;
+  }
+}
+
+function grow(wanted) {
+  const larger = new Bytes(wanted);
+  apply(setBytes, larger, [apply(subarray, buffer, [0, filled])]);
+  buffer = larger;
+}
+
+// --- the bridge ---
+
+const waiting = create(null);
+let calls = 0;
+
+function bridgeMethod(name) {
+  return function (argument) {
+    const refusal = new ErrorOf(); // made here, so that its stack names the line of the call
+    return new PromiseOf((resolve, reject) => {
+      let text;
+      try {
+        text = stringify({ id: ++calls, method: name, argument: argument === undefined ? {} : argument });
+      } catch (error) {
+        reject(error);
+        return;
+      }
+      waiting[calls] = { resolve, reject, refusal };
+      send("C", text);
+    });
+  };
+}
+
+async function answer() {
+  while (true) {
+    const reply = await receive();
+    if (reply === null) return;
+    const call = waiting[reply.id];
+    delete waiting[reply.id];
+    if (call === undefined) continue;
+    if (reply.code === undefined) {
+      call.resolve(reply.value);
+    } else {
+      call.refusal.message = reply.code + ": " + reply.message;
+      call.refusal.code = reply.code;
+      call.reject(call.refusal);
+    }
+  }
+}
+
+// --- the console ---
+
+function writer(prefix) {
+  return function (...values) {
+    let line = prefix;
+    for (let i = 0; i < values.length; i++) {
+      const value = values[i];
+      line += (i ? " " : "") + (typeof value === "string" ? value : inspect(value, { depth: 4, colors: false }));
+    }
+    log(line + "\n");
+  };
+}
+
+function log(text) {
+  if (text.length > logLeft) text = apply(slice, text, [0, logLeft + 1]);
+  if (logLeft < 0) return;
+  logLeft -= text.length;
+  send("L", text);
+}
+
+const quiet = {
+  log: writer(""), info: writer(""), debug: writer(""), trace: writer(""), dir: writer(""), table: writer(""),
+  warn: writer("[warn] "), error: writer("[error] "),
+};
+
+// --- the call ---
+
+const blobs = /blob:null\/[0-9a-f-]+/g;
+const missing = /[Ee]xport '.*' is not defined|Undefined export|does not provide an export/;
+
+async function load(source, name) {
+  const options = { type: "application/typescript" };
+  const marked = URL.createObjectURL(new Blob([source + "\nexport { " + name + " as __lambda };\n"], options));
+  try {
+    return (await import(marked)).__lambda;
+  } catch (error) {
+    if (!(error instanceof SyntaxError || error instanceof TypeError) || !missing.test(error.message)) throw error;
+  }
+  return (await import(URL.createObjectURL(new Blob([source], options))))[name];
+}
+
+function report(error) {
+  let name = "Error", message = "", stack = "";
+  try {
+    if (typeof error === "object" && error !== null) {
+      name = StringOf(error.name);
+      message = StringOf(error.message);
+      stack = StringOf(error.stack);
+    } else {
+      name = "";
+      message = inspect(error);
+    }
+  } catch { /* an exception that cannot be shown */ }
+  const place = apply(execRegex, /blob:null\/[0-9a-f-]+:(\d+):\d+/, [stack]) ?? apply(execRegex, /blob:null\/[0-9a-f-]+:(\d+):\d+/, [message]);
+  send("E", stringify({ name, message: apply(slice, message, [0, 2000]), line: place === null ? null : +place[1], phase }));
+}
+
+let phase = "load";
+
+async function main() {
+  // The first TypeScript of a process is slow; a spare gets it over with while it waits.
+  await import(URL.createObjectURL(new Blob(["export const ready: number = 1;"], { type: "application/typescript" })));
+  const job = await receive();
+  if (job === null) return;
+  token = job.token;
+  logLeft = job.console;
+  const bridge = create(null);
+  for (const name of job.methods) bridge[name] = bridgeMethod(name);
+  Object.defineProperty(globalThis, "adf", { value: freeze(bridge), enumerable: true });
+  for (const name of Object.keys(quiet)) console[name] = quiet[name];
+  for (const name of job.hidden) delete globalThis[name];
+  const argument = parse(job.argument);
+  const fail = (error) => report(error);
+  // What fails beside the function is text for the console: the function's result is what counts.
+  const stray = (event) => { event.preventDefault(); log("[error] " + inspect(event.reason ?? event.error) + "\n"); };
+  globalThis.addEventListener("unhandledrejection", stray);
+  globalThis.addEventListener("error", stray);
+  apply(then, answer(), [undefined, fail]);
+  try {
+    const fn = await load(job.source, job.function);
+    if (typeof fn !== "function") {
+      send("E", stringify({ name: "", message: typeof fn, line: null, phase: "missing" }));
+      return;
+    }
+    phase = "run";
+    const value = await fn(argument);
+    phase = "result";
+    const text = stringify(value);
+    if (text === undefined && value !== undefined) throw new TypeError("a " + typeof value);
+    send("R", text === undefined ? "null" : text);
+  } catch (error) {
+    report(error);
+  }
+}
+
+await main();

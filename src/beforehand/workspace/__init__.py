@@ -1,0 +1,8 @@
+"""Lambdas: hooks written in a workspace folder, by someone whom the agent's owner need not trust."""
+
+from .bridge import Bridge
+from .files import Workspace, split_source
+from .lambdas import Lambda
+from .paths import PathRefused
+
+__all__ = ["Bridge", "Lambda", "PathRefused", "Workspace", "split_source"]

@@ -1,0 +1,112 @@
+"""A workspace: a folder with lambdas and what they work on."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..errors import ConfigError
+from ..frozen import FrozenDict, freeze
+from ..sandbox import Source
+from .paths import PRIVATE, Folder, PathRefused
+
+MAX_SOURCE = 1_000_000
+MAX_FILE = 5_000_000
+MAX_META = 1_000_000
+
+_IDENTIFIER = re.compile(r"[A-Za-z_$][\w$]*\Z", re.ASCII)
+
+
+def split_source(text: object) -> tuple[str, str]:
+    """Path and function of "lib/x.py:gate". Without a function it is `main`. Raises `ConfigError`."""
+    if not isinstance(text, str) or not text.strip():
+        raise ConfigError(f'a lambda is named by its file and function, such as "lib/x.py:gate", not {text!r}')
+    text = text.strip()
+    path, colon, function = text.rpartition(":")
+    if not colon or not _IDENTIFIER.match(function):
+        path, function = text, "main"
+    if not path.endswith((".py", ".ts", ".js")):
+        raise ConfigError(f"{text!r} names no lambda: its file must end in .py, .ts or .js")
+    return path, function
+
+
+class Workspace:
+    """A folder, the values lambdas keep (`meta`), and what they may know of the configuration.
+
+    `on_event(name, payload)` is called for each `emit_event`; without it that method is `DISABLED`.
+    A lambda cannot write files that hold lambdas, or it could lift the guards beside it; `code_writable=True` lets it.
+    Everything here is bounded: a file has at most 5 MB, the values of `meta` 1 MB in all.
+    """
+
+    def __init__(
+        self, root: str | Path, *, config: Mapping[str, Any] | None = None, on_event: Callable[[str, Any], None] | None = None,
+        sys_lambda: bool = True, code_writable: bool = False,
+    ) -> None:  # fmt: skip
+        self.folder = Folder(root)
+        if not self.folder.root.is_dir():
+            raise ConfigError(f"there is no folder {root}: a workspace is a folder that holds lambdas")
+        self.config: FrozenDict = freeze(dict(config or {}))
+        self.on_event = on_event
+        self.sys_lambda = sys_lambda
+        self.code_writable = code_writable
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"Workspace({str(self.folder.root)!r})"
+
+    def source(self, path: str) -> Source:
+        """A lambda's file as it is now. Raises `PathRefused` or `OSError`."""
+        try:
+            return Source(path, self.read(path, MAX_SOURCE).decode())
+        except UnicodeDecodeError:
+            raise PathRefused(f"{path} is no text in UTF-8") from None
+
+    # --- files ---
+
+    def read(self, path: object, most: int = MAX_FILE) -> bytes:
+        with self.folder.opened(path, os.O_RDONLY) as fd:
+            size = os.fstat(fd).st_size
+            if size > most:
+                raise PathRefused(f"{path!r} has {size:,} bytes, more than {most:,}")
+            with os.fdopen(os.dup(fd), "rb") as file:
+                data = file.read(most + 1)
+        if len(data) > most:
+            raise PathRefused(f"{path!r} has more than {most:,} bytes")
+        return data
+
+    def write(self, path: object, data: bytes) -> None:
+        if len(data) > MAX_FILE:
+            raise PathRefused(f"{path!r} would have {len(data):,} bytes, more than {MAX_FILE:,}")
+        self.folder.replace(path, data)
+
+    # --- meta ---
+
+    def get_meta(self) -> dict[str, Any]:
+        try:
+            found = msgspec.json.decode((self.folder.root / PRIVATE / "meta.json").read_bytes())
+        except FileNotFoundError:
+            return {}
+        except msgspec.DecodeError as error:
+            raise PathRefused(f"the workspace's meta.json is no JSON: {error}") from None
+        return found if isinstance(found, dict) else {}
+
+    def change_meta(self, change: Callable[[dict[str, Any]], Any]) -> Any:
+        """Let `change` edit the values, and store them. Returns what it returned."""
+        with self._lock:
+            meta = self.get_meta()
+            returned = change(meta)
+            data = msgspec.json.encode(meta)
+            if len(data) > MAX_META:
+                raise PathRefused(f"the values of meta would have {len(data):,} bytes, more than {MAX_META:,}")
+            home = self.folder.root / PRIVATE
+            home.mkdir(exist_ok=True)
+            temporary = home / f"meta.{os.urandom(6).hex()}.new"
+            temporary.write_bytes(data)
+            temporary.replace(home / "meta.json")
+        return returned

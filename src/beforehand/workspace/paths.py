@@ -1,0 +1,133 @@
+"""Paths that stay inside a folder, and files opened without following anything out of it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+
+from ..errors import BeforehandError
+
+PRIVATE = ".beforehand"
+"""What the workspace keeps for itself. No lambda sees it."""
+
+
+class PathRefused(BeforehandError):
+    """A path that leads out of the workspace, or to something that is no plain file."""
+
+    exit_code = 2
+
+
+def parts_of(path: object) -> tuple[str, ...]:
+    """The names along a relative path. Raises `PathRefused` for any other."""
+    if not isinstance(path, str) or not path.strip():
+        raise PathRefused(f"a path is a text such as \"lib/x.py\", not {path!r}")
+    shown = path if len(path) <= 200 else path[:197] + "..."
+    if "\0" in path or "\\" in path:
+        raise PathRefused(f"the path {shown!r} has a character that paths here cannot have")
+    if path.startswith(("/", "~")) or (len(path) > 1 and path[1] == ":"):
+        raise PathRefused(f"the path {shown!r} is absolute: paths begin at the workspace")
+    parts = tuple(part for part in PurePosixPath(path).parts if part != ".")
+    if ".." in parts:
+        raise PathRefused(f"the path {shown!r} has a `..`: paths stay inside the workspace")
+    if parts and parts[0] == PRIVATE:
+        raise PathRefused(f"the path {shown!r} belongs to the runtime")
+    return parts
+
+
+class Folder:
+    """A folder that nothing leads out of.
+
+    A symlink inside it is followed while it stays inside. The resolved path is then opened name by name without
+    following any link, so that one put there in the meantime leads nowhere.
+    """
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = Path(root).resolve()
+
+    def resolve(self, path: object) -> tuple[str, ...]:
+        """The names along the real path. It need not exist. Raises `PathRefused`."""
+        real = Path(os.path.realpath(self.root.joinpath(*parts_of(path))))
+        try:
+            parts = real.relative_to(self.root).parts
+        except ValueError:
+            raise PathRefused(f"the path {path!r} leads out of the workspace through a symlink") from None
+        if parts and parts[0] == PRIVATE:
+            raise PathRefused(f"the path {path!r} belongs to the runtime")
+        return parts
+
+    @contextmanager
+    def opened(self, path: object, flags: int) -> Iterator[int]:
+        """A descriptor of a plain file. `OSError` as `os.open` raises it."""
+        parts = self.resolve(path)
+        if not parts:
+            raise IsADirectoryError(f"{path!r} is the workspace itself")
+        with self._parent(parts, make=bool(flags & os.O_CREAT)) as folder:
+            fd = os.open(parts[-1], flags | _PLAIN, 0o644, dir_fd=folder)
+            try:
+                if not stat.S_ISREG(os.fstat(fd).st_mode):
+                    raise PathRefused(f"{path!r} is no plain file")
+                yield fd
+            finally:
+                os.close(fd)
+
+    def remove(self, path: object) -> None:
+        """Delete a file (a symlink itself, not what it leads to)."""
+        parts = parts_of(path)
+        if not parts:
+            raise IsADirectoryError(f"{path!r} is the workspace itself")
+        above = self.resolve("/".join(parts[:-1])) if parts[:-1] else ()
+        with self._parent((*above, parts[-1]), make=False) as folder:
+            os.unlink(parts[-1], dir_fd=folder)
+
+    def replace(self, path: object, data: bytes) -> None:
+        """Write a whole file at once: readers see the old text or the new, never a part."""
+        parts = self.resolve(path)
+        if not parts:
+            raise IsADirectoryError(f"{path!r} is the workspace itself")
+        with self._parent(parts, make=True) as folder:
+            temporary = f".{parts[-1]}.{os.urandom(6).hex()}.new"
+            try:
+                fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _PLAIN, 0o644, dir_fd=folder)
+                with os.fdopen(fd, "wb") as file:
+                    file.write(data)
+                os.rename(temporary, parts[-1], src_dir_fd=folder, dst_dir_fd=folder)
+            except BaseException:
+                try:
+                    os.unlink(temporary, dir_fd=folder)
+                except FileNotFoundError:
+                    pass
+                raise
+
+    def files(self) -> Iterator[tuple[str, int]]:
+        """Every plain file, as its path and size, in the order of their paths. Symlinks are not followed."""
+        for folder, folders, names in os.walk(self.root):
+            folders[:] = sorted(f for f in folders if f != PRIVATE)
+            for name in sorted(names):
+                full = os.path.join(folder, name)
+                found = os.lstat(full)
+                if stat.S_ISREG(found.st_mode):
+                    yield Path(full).relative_to(self.root).as_posix(), found.st_size
+
+    @contextmanager
+    def _parent(self, parts: tuple[str, ...], *, make: bool) -> Iterator[int]:
+        fd = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            for part in parts[:-1]:
+                if make:
+                    try:
+                        os.mkdir(part, dir_fd=fd)
+                    except FileExistsError:
+                        pass
+                inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=fd)
+                os.close(fd)
+                fd = inner
+            yield fd
+        finally:
+            os.close(fd)
+
+
+_PLAIN = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+"""Never through a link, never into a child process, and never waiting for the other end of a named pipe."""

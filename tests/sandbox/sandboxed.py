@@ -1,0 +1,39 @@
+"""Running one lambda in a test, and looking at the processes of this one."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from beforehand.sandbox import BridgeRefused, Outcome, SandboxLimits, Source, call
+
+ROOMY = SandboxLimits(wall_time=60)
+"""For lambdas that are to succeed on a machine that is busy."""
+
+
+async def no_bridge(method: str, argument: Any) -> Any:
+    raise BridgeRefused("NOT_FOUND", f"adf.{method} does not exist here")
+
+
+async def run(source: str, argument: Any = None, *, language: str = "py", limits: SandboxLimits = ROOMY, bridge: Any = no_bridge,
+              function: str = "main", signal: Any = None) -> Outcome:  # fmt: skip
+    return await call(Source(f"lib/x.{language}", source), function, argument, limits=limits, bridge=bridge, signal=signal)
+
+
+def children() -> set[int]:
+    """The processes this one has started that are not gone, zombies included."""
+    found = set()
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            found |= {int(pid) for pid in (task / "children").read_text().split()}
+        except FileNotFoundError:  # a thread that has just ended
+            continue
+    return found
+
+
+async def until_gone(before: set[int]) -> None:
+    """Return once every process started since is gone. Killed ones are collected by other threads, so it looks again."""
+    async with asyncio.timeout(30):
+        while children() - before:  # noqa: ASYNC110 - a process that is collected sets no event
+            await asyncio.sleep(0.005)

@@ -1,0 +1,66 @@
+"""What Python lambdas lack is named, with the line and a way out."""
+
+import pytest
+from sandbox.sandboxed import run
+
+from beforehand.sandbox import LambdaRaised, LambdaUnsupported
+
+LACKING = {
+    "class inheritance": (
+        "class A:\n    pass\nclass B(A):\n    pass\ndef main(a):\n    return 1",
+        3,
+        "plain class, a dataclass or functions",
+    ),
+    "yield": ("def g():\n    yield 1\ndef main(a):\n    return list(g())", 2, "build a list"),
+    "the 'del' statement": ("def main(a):\n    x = 1\n    del x", 3, "assign None"),
+    "a third-party import": ("import numpy\ndef main(a):\n    return 1", 1, "numpy"),
+    "a late third-party import": ("def main(a):\n    import requests\n    return 1", 2, "requests"),
+    "a sibling": ("from .rank import best\ndef main(a):\n    return best(a)", 1, "adf.sys_lambda"),
+    "a sibling by name": ("from rank import best\ndef main(a):\n    return best(a)", 1, "adf.sys_lambda"),
+}
+
+
+@pytest.mark.parametrize("what", LACKING)
+async def test_what_python_lambdas_lack_is_named_with_its_line_and_a_way_out(what):
+    source, line, way_out = LACKING[what]
+    with pytest.raises(LambdaUnsupported) as caught:
+        await run(source)
+    assert str(caught.value).startswith(f"lib/x.py:{line}: ")
+    assert way_out in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+async def test_the_standard_library_that_lambdas_have_works():
+    source = """
+import json, re, math, asyncio
+from dataclasses import dataclass
+
+@dataclass
+class Train:
+    number: int
+
+def main(a):
+    trains = [Train(n) for n in sorted(a, key=lambda n: -n)]
+    match trains[0]:
+        case Train(number=n):
+            return [n, re.sub(r"\\d", "#", "12"), math.floor(2.5), json.loads("[1]")]
+"""
+    assert (await run(source, [1, 3, 2])).value == [3, "##", 2, [1]]
+
+
+async def test_a_function_that_takes_something_else_is_told_what_it_is_called_with():
+    with pytest.raises(LambdaRaised, match=r"is called with one argument, an object: write def main\(input\)"):
+        await run("def main(request, loop):\n    return 1", {})
+
+
+async def test_bridge_arguments_may_be_keywords_or_one_object():
+    async def bridge(method, argument):
+        return argument
+
+    source = "async def main(a):\n    return [await adf.fs_read(path='x'), await adf.fs_read({'path': 'x'}), await adf.fs_list()]"
+    assert (await run(source, bridge=bridge)).value == [{"path": "x"}, {"path": "x"}, {}]
+
+
+async def test_a_bridge_call_with_two_arguments_is_refused():
+    with pytest.raises(LambdaRaised, match=r"INVALID_INPUT: adf\.fs_read takes one object"):
+        await run("async def main(a):\n    await adf.fs_read('a', 'b')")

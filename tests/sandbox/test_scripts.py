@@ -1,0 +1,59 @@
+"""TypeScript and JavaScript: how functions are found, and what an import may name."""
+
+import pytest
+from sandbox.sandboxed import run
+
+from beforehand.sandbox import LambdaUnsupported
+
+WAYS = {
+    "exported": "export function main() { return 1 }",
+    "not exported": "function main() { return 1 }",
+    "an arrow": "export const main = async () => 1",
+    "the default": "export default function main() { return 1 }",
+    "under another name": "const inner = () => 1; export { inner as main }",
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_function_is_found_however_it_is_written(way):
+    assert (await run(WAYS[way], language="ts")).value == 1
+
+
+async def test_types_are_taken_away_and_lines_stay():
+    source = "interface Train { number: number }\nenum Seat { first, tourist }\n"
+    source += "export function main(t: Train): Seat { return Seat.tourist as Seat }"
+    assert (await run(source, {"number": 1}, language="ts")).value == 1
+
+
+IMPORTS = {
+    "a sibling": "./rank.ts",
+    "a package": "lodash",
+    "npm": "npm:lodash",
+    "jsr": "jsr:@std/path",
+    "a URL": "https://example.com/x.ts",
+}
+
+
+@pytest.mark.parametrize("what", IMPORTS)
+@pytest.mark.parametrize("when", ["at the top", "late"])
+async def test_an_import_that_leads_anywhere_is_refused_with_a_way_out(what, when):
+    at_top = f"import x from '{IMPORTS[what]}'\nexport function main() {{ return x }}"
+    source = at_top if when == "at the top" else f"export async function main() {{ return await import('{IMPORTS[what]}') }}"
+    with pytest.raises(LambdaUnsupported, match=r"lambdas import node: modules and nothing else; .* adf\.sys_lambda"):
+        await run(source, language="ts")
+
+
+async def test_modules_that_come_with_the_engine_can_be_imported():
+    source = "import { createHash } from 'node:crypto'\n"
+    source += "export const main = (a) => createHash('sha256').update(a).digest('hex').slice(0, 8)"
+    assert (await run(source, "x", language="ts")).value == "2d711642"
+
+
+async def test_objects_on_the_console_are_readable():
+    source = "export function main() { console.log({a: [1, {b: 2}]}); console.warn('careful'); console.error('bad') }"
+    assert (await run(source, language="ts")).console == "{ a: [ 1, { b: 2 } ] }\n[warn] careful\n[error] bad\n"
+
+
+async def test_a_refused_bridge_call_has_its_code():
+    source = "export async function main() { try { await adf.fs_read({}) } catch (e) { return e.code } }"
+    assert (await run(source, language="ts")).value == "NOT_FOUND"

@@ -1,0 +1,149 @@
+"""A worker is fresh, serves one call, and is gone when the call has ended."""
+
+import asyncio
+import os
+
+import pytest
+from sandbox.sandboxed import ROOMY, children, no_bridge, run, until_gone
+
+from beforehand.errors import Aborted
+from beforehand.sandbox import Source, call, check_language, close_spares
+from beforehand.sandbox.pool import MAX_WORKERS
+from beforehand.signals import AbortSignal
+
+both = pytest.mark.parametrize("language", ["py", "ts"])
+WAITS = {"py": "async def main(a):\n    await adf.fs_read({})\n    await adf.fs_write({})", "ts": """
+    export async function main() { await adf.fs_read({}); await adf.fs_write({}) }"""}  # fmt: skip
+
+
+class Gate:
+    """A bridge whose first call waits, and which knows what became of it."""
+
+    def __init__(self) -> None:
+        self.reached, self.open, self.cancelled = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.methods = ()
+        self.made: list[str] = []
+
+    async def __call__(self, method, argument):
+        self.made.append(method)
+        self.reached.set()
+        try:
+            await self.open.wait()
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+
+
+@both
+async def test_an_abort_ends_the_call_and_nothing_lands_later(language):
+    gate, signal = Gate(), AbortSignal()
+    under_way = asyncio.ensure_future(run(WAITS[language], language=language, bridge=gate, signal=signal))
+    await gate.reached.wait()
+    signal.set("enough")
+    with pytest.raises(Aborted, match="enough"):
+        await under_way
+    gate.open.set()
+    await gate.cancelled.wait()
+    await close_spares()
+    assert gate.made == ["fs_read"]
+
+
+@both
+async def test_a_cancellation_ends_the_call_and_its_process(language):
+    before, gate = children(), Gate()
+    under_way = asyncio.ensure_future(run(WAITS[language], language=language, bridge=gate))
+    await gate.reached.wait()
+    under_way.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await under_way
+    await gate.cancelled.wait()
+    await close_spares()
+    await until_gone(before)
+
+
+async def test_nothing_starts_after_an_abort():
+    before, signal = children(), AbortSignal()
+    signal.set()
+    with pytest.raises(Aborted):
+        await run("def main(a):\n    return 1", signal=signal)
+    assert children() == before
+
+
+@both
+async def test_no_two_calls_share_a_process(language):
+    source = "export function main() { return Deno.pid }" if language == "ts" else "def main(a):\n    return 1"
+    pids = set()
+
+    async def bridge(method, argument):
+        pids.update(children() - known)
+
+    known = children()
+    if language == "py":
+        source = "async def main(a):\n    await adf.fs_read({})"
+        for _ in range(3):
+            await run(source, bridge=bridge)
+        assert len(pids) >= 3
+    else:
+        assert len({(await run(source, language="ts")).value for _ in range(3)}) == 3
+
+
+@both
+async def test_one_spare_waits_after_a_call_and_ends_on_request(language):
+    source = "export function main() {}" if language == "ts" else "def main(a):\n    pass"
+    before = children()
+    await run(source, language=language)
+    async with asyncio.timeout(30):
+        # The worker of the call goes, the spare stays.
+        while len(children() - before) != 1:  # noqa: ASYNC110 - a process that is collected sets no event
+            await asyncio.sleep(0.005)
+    await close_spares()
+    await until_gone(before)
+
+
+@both
+async def test_many_calls_at_once_each_get_their_own_answer(language):
+    source = "def main(a):\n    return a" if language == "py" else "export function main(a) { return a }"
+    outcomes = await asyncio.gather(*[run(source, n, language=language) for n in range(12)])
+    assert [o.value for o in outcomes] == list(range(12))
+
+
+async def test_calls_made_by_calls_do_not_wait_for_those_that_wait_for_them():
+    async def bridge(method, argument):
+        return (await run("def main(a):\n    return 'inner'")).value
+
+    outer = "async def main(a):\n    return await adf.sys_lambda({})"
+    outcomes = await asyncio.gather(*[run(outer, bridge=bridge) for _ in range(MAX_WORKERS + 1)])
+    assert {o.value for o in outcomes} == {"inner"}
+
+
+def test_spares_end_with_their_event_loop():
+    before = children()
+    asyncio.run(run("export function main() {}", language="ts"))
+    asyncio.run(run("def main(a):\n    pass"))
+    asyncio.run(until_gone(before))
+
+
+async def test_an_argument_may_be_json_text():
+    outcome = await call(Source("x.py", "def main(a):\n    return a"), "main", b'{"a": 1}', limits=ROOMY, bridge=no_bridge)
+    assert outcome.value == {"a": 1}
+
+
+@pytest.mark.parametrize("path", ["x.rb", "x", "x.tsx", "py"])
+def test_a_file_of_another_language_is_refused(path):
+    from beforehand import ConfigError
+
+    with pytest.raises(ConfigError, match=r"must end in \.py, \.ts or \.js"):
+        check_language(Source(path, ""))
+
+
+async def test_a_spare_that_has_died_is_replaced_and_no_call_is_lost():
+    await close_spares()
+    before = children()
+    await run("export function main() {}", language="ts")
+    async with asyncio.timeout(30):
+        while len(children() - before) != 1:  # noqa: ASYNC110 - a process that is collected sets no event
+            await asyncio.sleep(0.005)
+    (spare,) = children() - before
+    os.kill(spare, 9)
+    os.waitid(os.P_PID, spare, os.WEXITED | os.WNOWAIT)
+    assert (await run("export function main() { return 1 }", language="ts")).value == 1

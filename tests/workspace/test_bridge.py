@@ -1,0 +1,205 @@
+"""What a lambda reaches through `adf`, in a real sandbox."""
+
+import asyncio
+
+import pytest
+
+from beforehand.sandbox import BridgeRefused, Console, LambdaRaised, LambdaTimedOut, SandboxLimits, call
+from beforehand.workspace import Bridge, Workspace
+
+ROOMY = SandboxLimits(wall_time=60)
+
+
+def bridge_of(workspace, step=("lib/start.py", "main"), limits=ROOMY):
+    deadline = asyncio.get_running_loop().time() + limits.wall_time
+    return Bridge(workspace, limits, (step,), Console(limits.console), None, deadline)
+
+
+async def start(workspace, path="lib/start.py", argument=None, limits=ROOMY):
+    """Run `main` of a workspace file, with the bridge a hook would have."""
+    bridge = bridge_of(workspace, (path, "main"), limits)
+    return await call(workspace.source(path), "main", argument, limits=limits, bridge=bridge, console=bridge.console)
+
+
+async def test_files_are_written_read_listed_and_deleted(place):
+    (place / "lib" / "start.py").write_text("""
+async def main(a):
+    await adf.fs_write(path="notes/a.txt", content="one\\ntwo\\nthree\\n")
+    await adf.fs_write(path="notes/a.txt", mode="append", content="four\\n")
+    await adf.fs_write(path="notes/a.txt", mode="edit", edits=[{"old_text": "two", "new_text": "2"}])
+    whole = await adf.fs_read(path="notes/a.txt")
+    part = await adf.fs_read(path="notes/a.txt", start_line=2, end_line=3)
+    listed = await adf.fs_list(prefix="notes/")
+    await adf.fs_delete(path="notes/a.txt")
+    return [whole, part["content"], listed, await adf.fs_list(prefix="notes/")]
+""")
+    whole, part, listed, after = (await start(Workspace(place))).value
+    assert whole == {"path": "notes/a.txt", "content": "one\n2\nthree\nfour\n", "size": 17}
+    assert part == "2\nthree\n"
+    assert listed == [{"path": "notes/a.txt", "size": 17}]
+    assert after == []
+
+
+REFUSALS = {
+    "fs_read": [
+        ({"path": "../x"}, "INVALID_INPUT"),
+        ({"path": "none"}, "NOT_FOUND"),
+        ({}, "INVALID_INPUT"),
+        ({"path": 3}, "INVALID_INPUT"),
+        ({"path": "a.txt", "start_line": 0}, "INVALID_INPUT"),
+        ({"path": "a.txt", "line": 1}, "INVALID_INPUT"),
+        ({"path": "b.bin"}, "INVALID_INPUT"),
+    ],
+    "fs_write": [
+        ({"path": "/x", "content": ""}, "INVALID_INPUT"),
+        ({"path": "a.txt", "mode": "edit", "edits": [{"old_text": "t", "new_text": "u"}]}, "INVALID_INPUT"),
+        ({"path": "a.txt", "mode": "more"}, "INVALID_INPUT"),
+        ({"path": "lib", "content": "x"}, "WRITE_ERROR"),
+        ({"path": "lib/start.py", "content": "x"}, "PROTECTION_DENIED"),
+        ({"path": "new.ts", "content": "x"}, "PROTECTION_DENIED"),
+        ({"path": "alias.txt", "content": "x"}, "PROTECTION_DENIED"),
+    ],
+    "fs_delete": [({"path": "none"}, "NOT_FOUND"), ({"path": "lib/start.py"}, "PROTECTION_DENIED")],
+    "sys_lambda": [
+        ({"source": "lib/none.py"}, "NOT_FOUND"),
+        ({"source": "lib/start.py:none"}, "NOT_FOUND"),
+        ({"source": "a.txt"}, "INVALID_INPUT"),
+        ({"source": "../x.py"}, "INVALID_INPUT"),
+    ],
+    "sys_set_meta": [
+        ({"key": "k"}, "INVALID_INPUT"),
+        ({"key": "k", "value": 1, "delta": 1}, "INVALID_INPUT"),
+        ({"key": "text", "delta": 1}, "INVALID_INPUT"),
+        ({"key": "k", "value": "x" * 1_100_000}, "INVALID_INPUT"),
+    ],
+    "sys_get_config": [({"section": "none"}, "NOT_FOUND")],
+    "emit_event": [({"event_type": "custom.x"}, "DISABLED"), ({"event_type": "turn_end"}, "INVALID_INPUT")],
+    "model_invoke": [({}, "NOT_FOUND")],
+    "made_up": [({}, "NOT_FOUND")],
+}
+
+
+@pytest.mark.parametrize(("method", "argument", "code"), [(m, a, c) for m, cases in REFUSALS.items() for a, c in cases])
+async def test_what_the_bridge_refuses_has_a_code(place, method, argument, code):
+    (place / "lib" / "start.py").write_text("def main(a):\n    return 1")
+    (place / "a.txt").write_text("text")
+    (place / "b.bin").write_bytes(b"\xff\xfe")
+    (place / "alias.txt").symlink_to("lib/start.py")
+    workspace = Workspace(place)
+    await bridge_of(workspace)("sys_set_meta", {"key": "text", "value": "t"})
+    with pytest.raises(BridgeRefused) as caught:
+        await bridge_of(workspace)(method, argument)
+    assert caught.value.code == code
+    assert (place / "lib" / "start.py").read_text() == "def main(a):\n    return 1"
+
+
+@pytest.mark.parametrize("argument", [None, [], "text", 1])
+async def test_a_method_takes_one_object(place, argument):
+    with pytest.raises(BridgeRefused, match="takes one object"):
+        await bridge_of(Workspace(place))("fs_list", argument)
+
+
+async def test_files_that_hold_lambdas_can_be_written_where_the_owner_says_so(place):
+    await bridge_of(Workspace(place, code_writable=True))("fs_write", {"path": "lib/new.py", "content": "x = 1"})
+    assert (place / "lib" / "new.py").read_text() == "x = 1"
+
+
+async def test_values_are_kept_from_one_call_to_the_next(place):
+    (place / "lib" / "start.py").write_text("""
+async def main(a):
+    await adf.sys_set_meta(key="seen", value=["x"])
+    await adf.sys_set_meta(key="count", delta=2)
+    await adf.sys_set_meta(key="gone", value=1)
+    return await adf.sys_delete_meta(key="gone")
+""")
+    assert (await start(Workspace(place))).value is True
+    assert await bridge_of(Workspace(place))("sys_get_meta", {}) == {"seen": ["x"], "count": 2}
+    assert await bridge_of(Workspace(place))("sys_get_meta", {"key": "count"}) == 2
+    assert await bridge_of(Workspace(place))("sys_get_meta", {"key": "none"}) is None
+
+
+async def test_the_configuration_can_be_read_whole_or_in_part(place):
+    workspace = Workspace(place, config={"limits": {"execution_timeout_ms": 5000}})
+    assert await bridge_of(workspace)("sys_get_config", {}) == {"limits": {"execution_timeout_ms": 5000}}
+    assert await bridge_of(workspace)("sys_get_config", {"section": "limits"}) == {"execution_timeout_ms": 5000}
+
+
+async def test_events_reach_who_takes_them(place):
+    taken = []
+    workspace = Workspace(place, on_event=lambda name, payload: taken.append((name, payload)))
+    await bridge_of(workspace)("emit_event", {"event_type": "custom.seen", "payload": {"n": 1}})
+    assert taken == [("custom.seen", {"n": 1})]
+
+
+# --- lambdas that call lambdas ---
+
+
+async def test_a_lambda_calls_one_of_another_language_which_may_write_to_the_console(place):
+    (place / "lib" / "start.py").write_text("""
+async def main(a):
+    found = await adf.sys_lambda(source="lib/rank.ts:best", args={"trains": [3, 1, 2]})
+    return found["best"]
+""")
+    (place / "lib" / "rank.ts").write_text(
+        "export function best({trains}) { console.log('ranking'); return {best: Math.min(...trains)} }"
+    )
+    outcome = await start(Workspace(place))
+    assert outcome.value == 1
+    assert outcome.console == "ranking\n"
+
+
+async def test_two_calls_of_one_lambda_side_by_side_are_no_cycle(place):
+    (place / "lib" / "start.py").write_text("""
+import asyncio
+async def main(a):
+    return await asyncio.gather(*[adf.sys_lambda(source="lib/twice.py", args={"n": n}) for n in (1, 2)])
+""")
+    (place / "lib" / "twice.py").write_text("def main(a):\n    return a['n'] * 2")
+    assert (await start(Workspace(place))).value == [2, 4]
+
+
+@pytest.mark.parametrize("name", ["lib/start.py", "./lib/start.py", "lib//start.py:main", "lib/alias.py"])
+async def test_a_lambda_that_calls_itself_is_refused_under_whatever_name(place, name):
+    (place / "lib" / "start.py").write_text(f"async def main(a):\n    return await adf.sys_lambda(source={name!r})")
+    (place / "lib" / "alias.py").symlink_to("start.py")
+    with pytest.raises(LambdaRaised, match=r"CIRCULAR_CALL: .*lib/start\.py:main -> lib/start.py:main"):
+        await start(Workspace(place))
+
+
+async def test_a_ring_of_lambdas_is_refused(place):
+    (place / "lib" / "start.py").write_text("async def main(a):\n    return await adf.sys_lambda(source='lib/b.ts')")
+    (place / "lib" / "b.ts").write_text("export const main = () => adf.sys_lambda({source: 'lib/start.py'})")
+    with pytest.raises(LambdaRaised, match="CIRCULAR_CALL"):
+        await start(Workspace(place))
+
+
+async def test_lambdas_call_lambdas_only_so_deep(place):
+    (place / "lib" / "start.py").write_text(
+        "async def main(a):\n    return await adf.sys_lambda(source='lib/start.py:f1')\n"
+        + "\n".join(f"async def f{n}(a):\n    return await adf.sys_lambda(source='lib/start.py:f{n + 1}')" for n in range(1, 12))
+    )
+    with pytest.raises(LambdaRaised, match="LIMIT: lambdas call lambdas at most 8 deep"):
+        await start(Workspace(place))
+
+
+async def test_a_failing_inner_lambda_fails_the_outer_that_does_not_catch(place):
+    (place / "lib" / "start.py").write_text("async def main(a):\n    return await adf.sys_lambda(source='lib/b.py')")
+    (place / "lib" / "b.py").write_text("def main(a):\n    raise ValueError('index gone')")
+    with pytest.raises(LambdaRaised, match=r"lib/start.py:2: .*FN_ERROR: lib/b.py:2: raised ValueError: index gone"):
+        await start(Workspace(place))
+
+
+async def test_an_inner_lambda_has_only_the_time_that_is_left(place):
+    (place / "lib" / "start.py").write_text(
+        "async def main(a):\n    try:\n        await adf.sys_lambda(source='lib/b.py')\n    except Exception:\n        pass\n"
+        "    while True:\n        pass"
+    )
+    (place / "lib" / "b.py").write_text("def main(a):\n    while True:\n        pass")
+    with pytest.raises(LambdaTimedOut):
+        await start(Workspace(place), limits=SandboxLimits(wall_time=0.7))
+
+
+async def test_lambdas_calling_lambdas_can_be_switched_off(place):
+    (place / "lib" / "b.py").write_text("def main(a):\n    return 1")
+    with pytest.raises(BridgeRefused, match="DISABLED"):
+        await bridge_of(Workspace(place, sys_lambda=False))("sys_lambda", {"source": "lib/b.py"})

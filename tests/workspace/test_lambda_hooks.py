@@ -1,0 +1,319 @@
+"""Lambdas as hooks of real runs."""
+
+import asyncio
+import subprocess
+import sys
+
+import pytest
+
+from beforehand import Agent, Hook, HookDefinitionError, HookFailed, hook, tool
+from beforehand.sandbox import SandboxLimits
+from beforehand.seams import BY_NAME, SEAMS
+from beforehand.testing import ScriptedModel, text, tool_call
+from beforehand.workspace import Lambda, Workspace
+
+both = pytest.mark.parametrize("language", ["py", "ts"])
+
+
+def write(place, language, py, ts):
+    (place / "lib" / f"x.{language}").write_text(py if language == "py" else ts)
+    return f"lib/x.{language}:hook"
+
+
+class Tickets:
+    """A tool that remembers what it sold."""
+
+    def __init__(self):
+        self.sold = []
+
+        @tool
+        async def book_ticket(train: int, seat_class: str) -> str:
+            """Book one seat."""
+            self.sold.append(seat_class)
+            return f"Booked for DNI 12.345 in {seat_class}"
+
+        self.tool = book_ticket
+
+
+def books(seat_class):
+    return tool_call("book_ticket", {"train": 1, "seat_class": seat_class}, id=f"call_{seat_class}")
+
+
+# --- what a lambda decides happens ---
+
+
+@both
+async def test_a_lambda_refuses_a_call_and_the_model_reads_why(place, language):
+    source = write(
+        place,
+        language,
+        "def hook(c):\n    if c['args']['seat_class'] == 'first':\n        return {'type': 'block', 'reason': 'Book tourist.'}",
+        "export function hook(call) { if (call.args.seat_class === 'first') return {type: 'block', reason: 'Book tourist.'} }",
+    )
+    tickets, model = Tickets(), ScriptedModel([[books("first"), books("tourist")], text("done")])
+    gate = Lambda(source, seam="before_tool_call", workspace=place, timeout=60)
+    result = await Agent(model=model, tools=[tickets.tool], hooks=[gate]).run("Book")
+    assert tickets.sold == ["tourist"]
+    assert [m.text for m in model.requests[1].messages[-2:]] == ["Book tourist.", "Booked for DNI 12.345 in tourist"]
+    assert [(d.hook, d.seam, d.verdict, d.reason) for d in result.decisions] == [
+        (source, "before_tool_call", "Block", "Book tourist.")
+    ]
+
+
+@both
+async def test_a_lambda_changes_arguments_and_results(place, language):
+    source = write(
+        place,
+        language,
+        "import re\ndef hook(c):\n    if c['seam'] == 'prepare_tool_call':\n"
+        "        return {'type': 'replace', 'args': {**c['args'], 'seat_class': 'tourist'}}\n"
+        "    return {'type': 'replace', 'content': re.sub(r'DNI [\\d.]+', 'DNI ***', c['content'])}",
+        "export function hook(c) {\n"
+        "  if (c.seam === 'prepare_tool_call') return {type: 'replace', args: {...c.args, seat_class: 'tourist'}};\n"
+        "  return {type: 'replace', content: c.content.replace(/DNI [\\d.]+/g, 'DNI ***')} }",
+    )
+    tickets, model = Tickets(), ScriptedModel([books("first"), text("done")])
+    hooks = [Lambda(source, seam=seam, workspace=place, timeout=60) for seam in ("prepare_tool_call", "after_tool_call")]
+    await Agent(model=model, tools=[tickets.tool], hooks=hooks).run("Book")
+    assert tickets.sold == ["tourist"]
+    assert model.requests[1].messages[-1].text == "Booked for DNI *** in tourist"
+
+
+async def test_several_decisions_of_one_lambda_all_count(place):
+    source = write(
+        place,
+        "py",
+        "def hook(c):\n    return [{'type': 'block', 'reason': 'no'}, {'type': 'queue', 'message': 'Think again.'}]",
+        "",
+    )
+    tickets, model = Tickets(), ScriptedModel([books("first"), text("done")])
+    await Agent(
+        model=model, tools=[tickets.tool], hooks=[Lambda(source, seam="before_tool_call", workspace=place, timeout=60)]
+    ).run("Book")
+    assert [m.text for m in model.requests[1].messages[-2:]] == ["no", "Think again."]
+
+
+async def test_a_block_of_a_lambda_cannot_be_lifted_by_another_hook(place):
+    from beforehand import Answer
+
+    source = write(place, "py", "def hook(c):\n    return {'type': 'block', 'reason': 'no'}", "")
+    refuse = Lambda(source, seam="before_tool_call", workspace=place, timeout=60)
+    mock = hook.before_tool_call(lambda call: Answer("mocked"))
+    for hooks in ([refuse, mock], [mock, refuse]):
+        tickets, model = Tickets(), ScriptedModel([books("first"), text("done")])
+        await Agent(model=model, tools=[tickets.tool], hooks=hooks).run("Book")
+        assert model.requests[1].messages[-1].text == "no"
+
+
+async def test_lambdas_are_confined_to_tools_and_ordered_like_other_hooks(place):
+    (place / "lib" / "a.py").write_text("def main(c):\n    return {'type': 'block', 'reason': 'a'}")
+    (place / "lib" / "b.py").write_text("def main(c):\n    return {'type': 'block', 'reason': 'b'}")
+    tickets, model = Tickets(), ScriptedModel([books("first"), text("done")])
+    hooks = [
+        Lambda("lib/a.py", seam="before_tool_call", workspace=place, timeout=60, order=2),
+        Lambda("lib/b.py", seam="before_tool_call", workspace=place, timeout=60, order=1),
+        Lambda("lib/a.py", seam="before_tool_call", workspace=place, timeout=60, tools=["other"]),
+    ]
+    result = await Agent(model=model, tools=[tickets.tool], hooks=hooks).run("Book")
+    assert model.requests[1].messages[-1].text == "b"
+    assert [d.reason for d in result.decisions] == ["b", "a"]
+
+
+# --- at every seam ---
+
+LISTENS = "async def main(c):\n    await adf.sys_set_meta(key=c.get('seam', 'before_provider_call'), value=list(c))"
+
+
+async def test_a_lambda_can_stand_at_every_seam_and_sees_its_whole_context(place):
+    (place / "lib" / "x.py").write_text(LISTENS)
+    (place / "lib" / "y.py").write_text(LISTENS + "\n    return c['request']")
+    workspace = Workspace(place)
+    hooks = [
+        Lambda("lib/y.py" if spec.name == "before_provider_call" else "lib/x.py", seam=spec.name, workspace=workspace, timeout=60)
+        for spec in SEAMS
+    ]
+    tickets, model = Tickets(), ScriptedModel([books("tourist"), text("done"), text("summary")])
+    talk = Agent(model=model, tools=[tickets.tool], hooks=hooks).conversation()
+    await talk.run("Book")
+    await talk.compact(keep=0)
+    seen = workspace.get_meta()
+    assert seen.pop("before_provider_call") == ["request", "loop"]
+    assert seen == {spec.name: ["seam", *spec.context.__struct_fields__] for spec in SEAMS if spec.name != "before_provider_call"}
+    assert tickets.sold == ["tourist"]
+
+
+async def test_a_context_shows_values_and_nothing_of_the_host(place):
+    (place / "lib" / "x.py").write_text("import json\nasync def main(c):\n    await adf.sys_set_meta(key='c', value=c)")
+    workspace, tickets = Workspace(place), Tickets()
+    model = ScriptedModel([books("tourist"), text("done")])
+    gate = Lambda("lib/x.py", seam="before_tool_call", workspace=workspace, timeout=60)
+    await Agent(model=model, tools=[tickets.tool], hooks=[gate]).run("Book", deps={"password": "hunter2"})
+    shown = workspace.get_meta()["c"]
+    assert shown["args"] == {"train": 1, "seat_class": "tourist"}
+    assert shown["tool"].keys() == {"name", "description", "parameters"}
+    assert shown["run"].keys() == {"run_id", "parent_call_id", "loop", "turn", "elapsed", "cost", "usage", "calls"}
+    assert [m["role"] for m in shown["context"]] == ["user", "assistant"]
+    assert "hunter2" not in str(shown)
+    assert " at 0x" not in str(shown)
+
+
+# --- it fails closed ---
+
+FAILURES = {
+    "raises": ("def hook(c):\n    raise ValueError('broken')", "raised LambdaRaised: lib/x.py:2: raised ValueError: broken"),
+    "never answers": ("def hook(c):\n    while True:\n        pass", "gave no answer within 0.7 s"),
+    "returns nonsense": ("def hook(c):\n    return {'block': True}", "but a lambda at before_tool_call may return null"),
+    "returns an undeclared decision": (
+        "def hook(c):\n    return {'type': 'replace', 'args': {}}",
+        "but a lambda at before_tool_call may return",
+    ),
+    "has no function": ("", "has no function 'hook'"),
+    "needs too much": ("def hook(c):\n    return 'x' * 10**12", "bytes of memory"),
+}
+
+
+@pytest.mark.parametrize("how", FAILURES)
+async def test_a_lambda_that_fails_lets_nothing_pass(place, how):
+    py, why = FAILURES[how]
+    source = write(place, "py", py, "")
+    gate = Lambda(source, seam="before_tool_call", workspace=place, timeout=0.7 if how == "never answers" else 60)
+    tickets, model = Tickets(), ScriptedModel([books("first"), text("done")])
+    result = await Agent(model=model, tools=[tickets.tool], hooks=[gate]).run("Book")
+    assert tickets.sold == []
+    assert why in model.requests[1].messages[-1].text
+    assert [d.verdict for d in result.decisions] == ["failed"]
+    assert why in result.decisions[0].reason
+
+
+async def test_a_lambda_whose_file_has_gone_since_lets_nothing_pass(place):
+    source = write(place, "py", "def hook(c):\n    return None", "")
+    gate = Lambda(source, seam="before_tool_call", workspace=place, timeout=60)
+    (place / "lib" / "x.py").unlink()
+    tickets, model = Tickets(), ScriptedModel([books("first"), text("done")])
+    result = await Agent(model=model, tools=[tickets.tool], hooks=[gate]).run("Book")
+    assert tickets.sold == []
+    assert "lib/x.py cannot be read" in result.decisions[0].reason
+
+
+async def test_a_failing_lambda_before_a_request_lets_no_request_leave(place):
+    source = write(place, "py", "def hook(c):\n    raise ValueError('invalid api key')", "")
+    model = ScriptedModel([text("done")])
+    with pytest.raises(HookFailed, match="invalid api key"):
+        await Agent(model=model, hooks=[Lambda(source, seam="before_provider_call", workspace=place, timeout=60)]).run("Hi")
+    assert model.requests == []
+
+
+@pytest.mark.parametrize(("on_error", "sold"), [("closed", []), ("open", ["first"])])
+async def test_on_error_means_what_it_means_for_every_hook(place, on_error, sold):
+    source = write(place, "py", "def hook(c):\n    return 1 / 0", "")
+    gate = Lambda(source, seam="before_tool_call", workspace=place, timeout=60, on_error=on_error)
+    tickets, model = Tickets(), ScriptedModel([books("first"), text("done")])
+    await Agent(model=model, tools=[tickets.tool], hooks=[gate]).run("Book")
+    assert tickets.sold == sold
+
+
+async def test_a_changed_file_counts_from_the_next_call(place):
+    source = write(place, "py", "def hook(c):\n    return {'type': 'block', 'reason': 'old'}", "")
+    tickets, model = Tickets(), ScriptedModel([books("first"), books("tourist"), text("done")])
+
+    @hook.after_turn
+    def rewrite(turn):
+        write(place, "py", "def hook(c):\n    return None", "")
+
+    gate = Lambda(source, seam="before_tool_call", workspace=place, timeout=60)
+    await Agent(model=model, tools=[tickets.tool], hooks=[gate, rewrite]).run("Book")
+    assert tickets.sold == ["tourist"]
+
+
+@both
+async def test_an_abort_while_a_lambda_runs_ends_the_run_and_nothing_lands_later(place, language):
+    source = write(
+        place,
+        language,
+        "async def hook(c):\n    await adf.emit_event(event_type='custom.reached')\n    while True:\n        pass",
+        "export async function hook() { await adf.emit_event({event_type: 'custom.reached'}); for (;;); }",
+    )
+    reached = asyncio.Event()
+    workspace = Workspace(place, on_event=lambda name, payload: reached.set())
+    model = ScriptedModel([text("done")])
+    talk = Agent(model=model, hooks=[Lambda(source, seam="before_provider_call", workspace=workspace, timeout=60)]).conversation()
+    run = asyncio.ensure_future(talk.run("Hi"))
+    await reached.wait()
+    talk.abort()
+    result = await asyncio.wait_for(run, 30)
+    assert result.stop_reason == "aborted"
+    assert model.requests == []
+
+
+async def test_what_a_lambda_writes_goes_to_the_log_even_when_it_fails(place, caplog):
+    source = write(place, "py", "def hook(c):\n    print('looked at', c['name'])\n    return 1 / 0", "")
+    caplog.set_level("INFO", logger="beforehand.lambdas")
+    model = ScriptedModel([books("first"), text("done")])
+    await Agent(
+        model=model, tools=[Tickets().tool], hooks=[Lambda(source, seam="before_tool_call", workspace=place, timeout=60)]
+    ).run("Book")
+    assert [r.getMessage() for r in caplog.records if r.name == "beforehand.lambdas"] == [
+        "lambda lib/x.py:hook at before_tool_call wrote: looked at book_ticket\n"
+    ]
+
+
+# --- what can never work is refused when it is written down ---
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "complaint"),
+    [
+        ("lib/none.py", {}, "cannot be read"),
+        ("lib/x.rb:hook", {}, "must end in .py, .ts or .js"),
+        ("", {}, "named by its file and function"),
+        ("../x.py", {}, "stay inside the workspace"),
+        ("lib/x.py:hook", {"seam": "before_tool_cal"}, "did you mean 'before_tool_call'"),
+        ("lib/x.py:hook", {"timeout": 0}, "a number of seconds above 0, at most 300"),
+        ("lib/x.py:hook", {"timeout": 301}, "a number of seconds above 0, at most 300"),
+        ("lib/x.py:hook", {"timeout": True}, "a number of seconds above 0, at most 300"),
+        ("lib/x.py:hook", {"on_eror": "open"}, "Lambda has no option 'on_eror'"),
+        ("lib/x.py:hook", {"seam": "on_message", "tools": ["a"]}, "on_message is about no tool"),
+    ],
+)
+def test_a_lambda_that_can_never_work_is_refused_at_once(place, source, options, complaint):
+    write(place, "py", "def hook(c):\n    pass", "")
+    with pytest.raises(HookDefinitionError) as caught:
+        Lambda(source, **{"seam": "before_tool_call", "workspace": place, **options})
+    assert complaint in str(caught.value)
+
+
+def test_a_lambda_is_a_hook_with_a_time_limit_and_a_place(place):
+    made = Lambda(write(place, "py", "def hook(c):\n    pass", ""), seam="before_tool_call", workspace=place)
+    assert isinstance(made, Hook)
+    assert (made.name, made.timeout, made.on_error, made.is_async) == ("lib/x.py:hook", 5.0, "closed", True)
+    assert made.where.endswith("agent/lib/x.py")
+    assert Lambda("lib/x.py", seam="on_chunk", workspace=place, limits=SandboxLimits(wall_time=9)).timeout == 9
+
+
+def test_without_lambdas_nothing_of_them_is_imported_or_started():
+    script = (
+        "import sys, asyncio\nfrom beforehand import Agent\nfrom beforehand.testing import ScriptedModel, text\n"
+        "Agent(model=ScriptedModel([text('hi')])).run_sync('hi')\n"
+        "ours = ('beforehand.sandbox', 'beforehand.workspace', 'pydantic_monty', 'deno')\n"
+        "print([m for m in sys.modules if m.startswith(ours)])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_python_lambda_loads_nothing_of_deno(place):
+    write(place, "py", "def hook(c):\n    pass", "")
+    script = (
+        "import sys\nfrom beforehand.workspace import Lambda\n"
+        f"Lambda('lib/x.py:hook', seam='before_tool_call', workspace={str(place)!r})\n"
+        "engines = ('deno', 'pydantic_monty', 'beforehand.sandbox.deno', 'beforehand.sandbox.monty')\n"
+        "print([m for m in sys.modules if m in engines])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_seam_has_a_name_that_a_lambda_can_be_put_at(place):
+    write(place, "py", "def hook(c):\n    pass", "")
+    made = [Lambda("lib/x.py:hook", seam=name, workspace=place) for name in BY_NAME]
+    assert [h.seam for h in made] == [spec.name for spec in SEAMS]

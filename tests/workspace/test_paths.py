@@ -1,0 +1,135 @@
+"""Paths stay inside the workspace, whatever they are called and whatever they lead through."""
+
+import os
+
+import pytest
+
+from beforehand.workspace import PathRefused, Workspace
+
+
+@pytest.fixture
+def outside(tmp_path):
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "secret.txt").write_text("secret")
+    return tmp_path / "outside"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../outside/secret.txt",
+        "lib/../../outside/secret.txt",
+        "..",
+        "/etc/passwd",
+        "~/x",
+        "C:/x",
+        "a\\..\\b",
+        "a\0b",
+        "",
+        "  ",
+        None,
+        3,
+        ".beforehand/meta.json",
+        "./.beforehand/meta.json",
+        "lib/../x",
+    ],
+)
+def test_a_path_that_is_not_plainly_inside_is_refused(place, outside, path):
+    workspace = Workspace(place)
+    for attempt in (lambda: workspace.read(path), lambda: workspace.write(path, b"x"), lambda: workspace.folder.remove(path)):
+        with pytest.raises(PathRefused):
+            attempt()
+    assert (outside / "secret.txt").read_text() == "secret"
+
+
+def test_a_file_is_written_read_listed_and_removed(place):
+    workspace = Workspace(place)
+    workspace.write("notes/a/b.txt", b"text")
+    assert workspace.read("./notes//a/b.txt") == b"text"
+    assert list(workspace.folder.files()) == [("notes/a/b.txt", 4)]
+    workspace.folder.remove("notes/a/b.txt")
+    assert list(workspace.folder.files()) == []
+
+
+@pytest.mark.parametrize("how", ["a file", "a folder", "a chain"])
+def test_a_symlink_that_leads_out_is_refused(place, outside, how):
+    if how == "a file":
+        (place / "link").symlink_to(outside / "secret.txt")
+        path = "link"
+    elif how == "a folder":
+        (place / "link").symlink_to(outside)
+        path = "link/secret.txt"
+    else:
+        (place / "inner").symlink_to("link")
+        (place / "link").symlink_to("../outside")
+        path = "inner/secret.txt"
+    workspace = Workspace(place)
+    with pytest.raises(PathRefused, match="symlink"):
+        workspace.read(path)
+    with pytest.raises(PathRefused, match="symlink"):
+        workspace.write(path, b"overwritten")
+    assert (outside / "secret.txt").read_text() == "secret"
+
+
+def test_a_new_file_behind_a_symlink_out_is_not_made(place, outside):
+    (place / "link").symlink_to(outside / "new.txt")
+    with pytest.raises(PathRefused, match="symlink"):
+        Workspace(place).write("link", b"x")
+    assert not (outside / "new.txt").exists()
+
+
+def test_a_symlink_that_stays_inside_is_followed(place):
+    (place / "real.txt").write_text("text")
+    (place / "link.txt").symlink_to("real.txt")
+    assert Workspace(place).read("link.txt") == b"text"
+
+
+def test_removing_a_symlink_leaves_what_it_leads_to(place, outside):
+    (place / "link").symlink_to(outside / "secret.txt")
+    Workspace(place).folder.remove("link")
+    assert (outside / "secret.txt").exists()
+    assert not (place / "link").is_symlink()
+
+
+def test_symlinks_are_not_listed(place, outside):
+    (place / "link").symlink_to(outside)
+    (place / "file").symlink_to(outside / "secret.txt")
+    assert list(Workspace(place).folder.files()) == []
+
+
+def test_a_named_pipe_is_no_file_and_is_not_waited_for(place):
+    os.mkfifo(place / "pipe")
+    with pytest.raises(PathRefused, match="no plain file"):
+        Workspace(place).read("pipe")
+
+
+def test_a_link_put_there_after_the_path_was_resolved_leads_nowhere(place, outside):
+    workspace = Workspace(place)
+    (place / "notes").mkdir()
+
+    class Swapped(type(workspace.folder)):
+        def resolve(self, path):
+            parts = super().resolve(path)
+            os.rmdir(place / "notes")
+            (place / "notes").symlink_to(outside)
+            return parts
+
+    folder = Swapped(place)
+    with pytest.raises(NotADirectoryError), folder.opened("notes/secret.txt", os.O_RDONLY):
+        pass
+
+
+def test_a_large_file_is_refused_before_it_is_read(place):
+    with open(place / "large", "wb") as file:
+        file.truncate(10_000_000)
+    with pytest.raises(PathRefused, match="10,000,000 bytes"):
+        Workspace(place).read("large")
+
+
+def test_a_write_that_fails_leaves_the_old_text(place):
+    workspace = Workspace(place)
+    workspace.write("a.txt", b"old")
+    with pytest.raises(PathRefused):
+        workspace.write("a.txt", b"x" * 6_000_000)
+    assert workspace.read("a.txt") == b"old"
+    assert sorted(os.listdir(place)) == ["a.txt", "lib"]
