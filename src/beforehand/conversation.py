@@ -313,7 +313,7 @@ def as_messages(prompt: Any) -> list[Message]:
         return _checked([prompt])
     if isinstance(prompt, list | tuple | HistoryView):
         if prompt and all(isinstance(part, Text | Image) for part in prompt):
-            return [UserMessage(tuple(prompt))]  # type: ignore[arg-type]
+            return _checked([UserMessage(tuple(prompt))])  # type: ignore[arg-type]
         return _checked(prompt)
     raise ConfigError(f"a prompt is a string, a message, or a list of them, not {type(prompt).__name__}")
 

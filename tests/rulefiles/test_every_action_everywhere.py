@@ -17,6 +17,7 @@ from beforehand import (
     Block,
     Options,
     PendingApproval,
+    ToolCall,
     ToolMessage,
     ToolResult,
     UserMessage,
@@ -417,20 +418,32 @@ async def test_a_conditional_rule_hides_tools_only_in_the_requests_it_is_about(t
     assert [len(request.tools) for request in model.requests] == [1, 1, 0, 0]
 
 
-async def test_another_model_is_for_the_request_at_hand(tmp_path: Path) -> None:
+async def test_another_model_is_for_the_request_at_hand_and_not_for_the_rest_of_the_run(tmp_path: Path) -> None:
     asked = []
 
     @hook.authorize_request
     def note(request: Any) -> Answer:
         asked.append(request.model.name)
-        return Answer("one" if len(asked) == 1 else "two")
+        call = AssistantMessage((ToolCall("c1", "fetch", '{"url": "x"}'),), "tool_calls")
+        return Answer(call if len(asked) == 1 else "done")
 
-    talk = Agent(
-        model=ScriptedModel(), hooks=[*rules_of(tmp_path, {**written("request", "use-model"), "maxTriggers": 1}).hooks, note]
-    ).conversation()
-    await talk.run("a")
-    await talk.run("b")
+    rules = rules_of(tmp_path, {**written("request", "use-model"), "maxTriggers": 1})
+    await run([*rules.hooks, note], [], tools=[Site().fetch])
     assert asked == ["other", "scripted"]
+
+
+async def test_a_run_that_bears_the_name_of_another_is_judged_anew(tmp_path: Path) -> None:
+    rule = {
+        "target": "request",
+        "regex": "careful",
+        "actions": [{"type": "set-options", "options": {"temperature": 0}}, {"type": "block"}],
+    }
+    model = FunctionModel(lambda request: text("ok"))
+    agent = Agent(model=model, hooks=rules_of(tmp_path, rule).hooks)
+    blocked = await agent.run("be careful", run_id="same", check=False)
+    fine = await agent.run("go on", run_id="same")
+    assert (blocked.stop_reason, fine.text) == ("blocked", "ok")
+    assert [request.options.temperature for request in model.requests] == [None]
 
 
 async def test_a_request_rule_with_actions_at_several_seams_fires_once_for_a_request(tmp_path: Path) -> None:
