@@ -93,6 +93,26 @@ async def test_an_aborted_run_still_ends_its_turn_and_itself_and_saves_its_progr
     assert calls == ["finish_turn", "after_turn"] + (["prepare_next_turn"] if seam == "prepare_next_turn" else [])
 
 
+@pytest.mark.parametrize("seam", ["before_turn", "on_message"])
+async def test_after_an_abort_no_hook_prepares_a_request(seam: str) -> None:
+    asked: list[str] = []
+    hooks = [Hook(seam=seam, fn=lambda context: talk.abort())]
+    for name in (
+        "prepare_request",
+        "transform_context",
+        "convert_to_llm",
+        "before_provider_call",
+        "get_api_key",
+        "authorize_request",
+    ):
+        hooks.append(Hook(seam=name, fn=lambda context, name=name: asked.append(name)))  # type: ignore[misc]
+    model = ScriptedModel([text("never")])
+    talk = Agent(model=model, hooks=hooks).conversation()
+    result = await talk.run("go")
+
+    assert (result.stop_reason, model.requests, asked) == ("aborted", [], [])
+
+
 async def test_nothing_a_hook_says_makes_an_aborted_run_go_on() -> None:
     def after_the_abort(context: Any) -> Any:
         talk.abort()

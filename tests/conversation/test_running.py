@@ -111,6 +111,25 @@ async def test_waiting_for_idle_returns_when_the_run_and_its_listeners_are_done(
     assert order == ["listener", "idle"]
 
 
+async def test_every_run_can_be_waited_for() -> None:
+    order: list[str] = []
+    gates = [Gate(), Gate()]
+    answers = iter(gates)
+    talk = Agent(model=FunctionModel(lambda request: next(answers).answer(request))).conversation()
+    for number, gate in enumerate(gates):
+        running = asyncio.create_task(talk.run("go"))
+        await gate.asked.wait()
+        waiting = asyncio.create_task(talk.wait_for_idle())
+        waiting.add_done_callback(lambda _: order.append("idle"))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        order.append(f"let {number} go")
+        gate.go.set()
+        await asyncio.gather(running, waiting)
+
+    assert order == ["let 0 go", "idle", "let 1 go", "idle"]
+
+
 async def test_waiting_for_idle_returns_at_once_when_nothing_runs() -> None:
     talk = Agent(model=ScriptedModel([error("down")])).conversation()
     await talk.wait_for_idle()

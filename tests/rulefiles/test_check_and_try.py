@@ -49,7 +49,7 @@ def test_a_check_prints_what_each_rule_becomes(tmp_path: Path) -> None:
         "rules.json:6: request → 3 prepare_request: Replace(model=), warn; 6 before_provider_call: Replace(request=); "
         "8 authorize_request: warn; 12 before_tool_call: Block",
         "rules.json:7: run: disabled",
-        "6 rules in 1 files, all of them right",
+        "6 rules in 1 file, nothing wrong",
     ]
 
 
@@ -252,6 +252,53 @@ def test_what_is_stopped_would_not_have_been_seen(tmp_path: Path) -> None:
         "line 5: stop (rules.json:2) would stop it and ask the model again",
         "line 3: the reader would have seen 'calling'",
         "line 5: the reader would have seen nothing, the reply was stopped",
+    ]
+
+
+def test_every_decision_is_put_into_words(tmp_path: Path) -> None:
+    said = tried(
+        tmp_path,
+        transcript(tmp_path, *TALK),
+        {"target": "run", "label": "1", "actions": [{"type": "block", "reason": "not today"}]},
+        {
+            "target": "chat",
+            "label": "2",
+            "roles": ["system"],
+            "actions": [{"type": "replace", "with": "x"}, {"type": "queue-message", "message": "m"}],
+        },
+        {
+            "target": "request",
+            "label": "3",
+            "maxTriggers": 1,
+            "actions": [{"type": "use-model", "model": "m"}, {"type": "answer", "result": "hi"}],
+        },
+        {
+            "target": "request",
+            "label": "4",
+            "maxTriggers": 1,
+            "actions": [{"type": "set-options", "options": {"temperature": 0}}, {"type": "queue-resend"}],
+        },
+        {
+            "target": "tool",
+            "label": "5",
+            "event": "before",
+            "actions": [{"type": "replace", "argument": "n", "with": 1}, {"type": "ask", "prompt": "{{args}}?"}],
+        },
+        {"target": "turn", "label": "6", "event": "before", "maxTriggers": 1, "actions": [{"type": "end"}]},
+        {"target": "chat", "label": "7", "roles": ["tool"], "actions": [{"type": "interrupt"}]},
+    )
+    assert [line.partition(" (rules.json:")[0] + line.partition(")")[2] for line in said[:-2]] == [
+        "line 1: 2 would change the message",
+        "line 1: 2 would queue a message: assistant: 'm'",
+        "line 2: 1 would refuse it: not today",
+        "line 3: 6 would end the run: no reason given",
+        "line 3: 3 would change the model",
+        "line 3: 4 would change the request",
+        "line 3: 3 would answer 'hi'",
+        "line 3: 4 would ask the model once more",
+        "line 3: 5 would change the arguments",
+        'line 3: 5 would ask a person: {"to":"x","n":500}?',
+        "line 4: 7 would stop it",
     ]
 
 

@@ -20,6 +20,7 @@ JSON: dict[str, tuple[str, list[str]]] = {
         '{\n  "target": "chat",\n  "label": "a",\n  "label": "b"\n}',
         ["4:3: label: the field stands here a second time"],
     ),
+    "far too deep": ("[" * 100_000 + "]" * 100_000, ["1:1: it is nested too deeply to be a rule"]),
     "no target": (
         '{\n  "label": "x"\n}',
         ["1:1: the field 'target' is missing: expected one of 'chat', 'stream', 'tool', 'request', 'turn', 'run'"],

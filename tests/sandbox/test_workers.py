@@ -145,5 +145,5 @@ async def test_a_spare_that_has_died_is_replaced_and_no_call_is_lost():
             await asyncio.sleep(0.005)
     (spare,) = children() - before
     os.kill(spare, 9)
-    os.waitid(os.P_PID, spare, os.WEXITED | os.WNOWAIT)
+    await asyncio.to_thread(os.waitid, os.P_PID, spare, os.WEXITED | os.WNOWAIT)
     assert (await run("export function main() { return 1 }", language="ts")).value == 1

@@ -71,10 +71,14 @@ class CheckReport(Frozen):
         lines += [f"warning: {warning}" for warning in self.warnings]
         lines += [f"error: {problem}" for problem in self.problems]
         if self.ok:
-            lines.append(f"{len(self.rules)} rules in {len(self.files)} files, all of them right")
+            lines.append(f"{_count(len(self.rules), 'rule')} in {_count(len(self.files), 'file')}, nothing wrong")
         else:
-            lines.append(f"{len(self.problems)} mistakes: nothing would be loaded")
+            lines.append(f"{_count(len(self.problems), 'mistake')}: nothing would be loaded")
         return "\n".join(lines)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def check(paths: Sequence[str | Path]) -> CheckReport:

@@ -86,11 +86,16 @@ class Guard:
                 break
             stage.pending += text
             chunk = Chunk(self._run, kind, text, stage.pending, stage.released, final, self._message_id, call_id)
-            text = await self._pass(stage, chunk, channel)
+            ruling = await self._ask(stage.hook, chunk)
+            if ruling.verdict is None and not ruling.changes:
+                text, stage.pending = stage.pending, ""
+                stage.released += len(text)
+            else:
+                text = await self._pass(stage, chunk, channel, ruling)
         return text
 
-    async def _pass(self, stage: _Stage, chunk: Chunk, channel: _Channel) -> str:
-        ruling = await self._ask(stage.hook, chunk)
+    async def _pass(self, stage: _Stage, chunk: Chunk, channel: _Channel, ruling: Ruling) -> str:
+        """What a stage that has decided something lets pass."""
         verdict, pending = ruling.verdict, stage.pending
         hold = 0
         if verdict is not None:
