@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import sys
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ from ..results import RunResult
 from .asking import Asker
 from .printer import Printer
 from .terminal import INTERRUPTED, STOPPED, complain, console_for
-from .timeline import Row, Timeline
+from .timeline import Row, Timeline, Tone
 
 WIRE = ("request_sent", "response_received")
 
@@ -55,7 +56,7 @@ async def run_job(job: Job) -> int:
     async with agent:
         talk = agent.conversation()
         wire = () if not job.wire else (*WIRE, "provider_event") if job.as_json else WIRE
-        with _ctrl_c(talk, stopping):
+        with _ctrl_c(talk, stopping), rule_lines(out.timeline):
             try:
                 async for event in talk.stream(job.prompt, events=wire):
                     out.event(event)
@@ -105,6 +106,31 @@ def _ctrl_c(talk: Conversation, stopping: asyncio.Event) -> Iterator[None]:
         raise KeyboardInterrupt from None
     finally:
         loop.remove_signal_handler(signal.SIGINT)
+
+
+class RuleLines(logging.Handler):
+    """What rule files log, as rows of the timeline."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        super().__init__()
+        self._timeline = timeline
+
+    def emit(self, record: logging.LogRecord) -> None:
+        tone: Tone = "refused" if record.levelno >= logging.WARNING else "plain"
+        self._timeline.add(Row("hook", f"rule {record.levelname.lower()}", record.getMessage(), getattr(record, "rule", ""), tone))
+
+
+@contextmanager
+def rule_lines(timeline: Timeline) -> Iterator[None]:
+    logger, handler = logging.getLogger("beforehand.rules"), RuleLines(timeline)
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
 
 
 class Screen:
