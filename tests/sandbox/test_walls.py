@@ -266,13 +266,15 @@ async def test_the_token_cannot_be_found_by_changing_what_the_worker_uses():
     const spy = (object, name) => { const old = object[name]; object[name] = function (...args) {
       seen.push(text(this), ...args.map(text)); return old.apply(this, args) } };
     for (const name of ['padStart', 'slice', 'concat', 'toString']) spy(String.prototype, name);
-    spy(TextEncoder.prototype, 'encode'); spy(Number.prototype, 'toString'); spy(JSON, 'stringify'); spy(Deno.stdout, 'writeSync');
+    spy(TextEncoder.prototype, 'encode'); spy(Number.prototype, 'toString'); spy(JSON, 'stringify');
+    spy(Deno.stdout, 'writeSync');
     spy(Object.getPrototypeOf(Uint8Array.prototype), 'subarray'); spy(Object.getPrototypeOf(Uint8Array.prototype), 'set');
     spy(Reflect, 'apply'); spy(Promise.prototype, 'then');
-    Error.prepareStackTrace = (e, sites) => [e, ...sites.map(s => String(s.getFunction()) + String(s.getThis()))].join();
     const look = (e) => seen.push(e.stack, e.message, ...Object.values(e).map(text));
     export async function main() {
       console.log('one');
+      try { await adf.fs_read({}) } catch (e) { look(e) }
+      Error.prepareStackTrace = (e, sites) => [e, ...sites.map(s => String(s.getFunction()) + String(s.getThis()))].join();
       try { await adf.fs_read({ get path() { throw new Error('inside') } }) } catch (e) { look(e) }
       try { await adf.fs_read({}) } catch (e) { look(e) }
       return [seen.length > 3, seen.filter(s => /[0-9a-f]{32}/.test(s))];

@@ -117,7 +117,8 @@ class RuleLines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         tone: Tone = "refused" if record.levelno >= logging.WARNING else "plain"
-        self._timeline.add(Row("hook", f"rule {record.levelname.lower()}", record.getMessage(), getattr(record, "rule", ""), tone))
+        title = f"rule {record.levelname.lower()}"
+        self._timeline.add(Row("hook", title, record.getMessage(), getattr(record, "rule", ""), tone))
 
 
 @contextmanager

@@ -39,6 +39,7 @@ class MontyWorker:
     def __init__(self) -> None:
         self._pool = monty.AsyncMonty(min_processes=1, max_processes=1)
         self._checkout: Any = None
+        self._started: asyncio.Future[Any] | None = None
         self._pid: int | None = None
         self._calls: set[asyncio.Future[Any]] = set()
         self._count = 0
@@ -46,7 +47,9 @@ class MontyWorker:
         self._too_large = 0
 
     async def start(self) -> None:
-        await self._pool.__aenter__()
+        # No task, and shielded: a start that is given up has to come to its end, or its process would stay as a zombie.
+        self._started = asyncio.ensure_future(self._pool.__aenter__())
+        await asyncio.shield(self._started)
 
     @property
     def alive(self) -> bool:
@@ -105,7 +108,9 @@ class MontyWorker:
         if self._checkout is not None:
             await self._checkout.__aexit__(None, None, None)
             self._checkout = None
-        await self._pool.__aexit__(None, None, None)
+        if self._started is not None:
+            await self._started
+            await self._pool.__aexit__(None, None, None)
 
     async def bridge_call(self, job: Job, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._count += 1

@@ -240,7 +240,7 @@ async def _started(language: str) -> Worker:
     try:
         await worker.start()
     except BaseException:
-        worker.kill()
+        await worker.aclose()
         raise
     return worker  # type: ignore[no-any-return]
 
