@@ -195,7 +195,8 @@ async def _turn(run: RunState, turn: Turn) -> None:
     if run.interrupt is not None:
         _interrupted(run, turn, run.interrupt)
         return
-    _check_abort(run)
+    if run.aborted:
+        _check_abort(run)
     outgoing = await prepare_request(run)
     ruling = await authorize(run, outgoing, "turn") if run.hooks.authorize_request else None
     if ruling is None:

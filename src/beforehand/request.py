@@ -59,7 +59,7 @@ async def prepare_request(run: RunState) -> Outgoing:
         tools, specs = (run.tools, run.tool_specs) if not once else _tools_of(plan.context.tools)
     if hooks.transform_context or hooks.convert_to_llm:
         messages = await _convert(run, messages, model)
-    elif not isinstance(messages, HistoryView) or not messages.all_sendable:
+    elif (hooks.prepare_request or run.context.unsendable) and not _all_sendable(messages):
         messages = _sendable(messages)
     if run.plan.dynamic:
         system = await _with_dynamic(run, system)
@@ -74,7 +74,8 @@ async def prepare_request(run: RunState) -> Outgoing:
     info = await _call_info(run, model) if hooks.get_api_key or run.events.watches_wire else NO_CALL_INFO
     if run.aborted:
         raise Aborted(run.signal.reason or "aborted")
-    run.enable(tools)
+    if tools is not run.enabled:
+        run.enable(tools)
     return Outgoing(request, model, info, level, not model.streams)
 
 
@@ -131,7 +132,12 @@ async def _convert(run: RunState, messages: Sequence[Message], model: Model) -> 
         if ruling.changes:
             converted: Sequence[Message] = ruling.context.messages
             return converted
-    return messages if isinstance(messages, HistoryView) and messages.all_sendable else _sendable(messages)
+    return messages if _all_sendable(messages) else _sendable(messages)
+
+
+def _all_sendable(messages: Sequence[Message]) -> bool:
+    """Whether that is known without a look at each of them."""
+    return isinstance(messages, HistoryView) and messages.all_sendable
 
 
 def _sendable(messages: Sequence[Message]) -> Sequence[Message]:
@@ -149,7 +155,7 @@ def _paired(fields: dict[str, Any]) -> dict[str, Any]:
 
 def _convertible(fields: dict[str, Any]) -> dict[str, Any]:
     messages = fields["messages"]
-    why = None if isinstance(messages, HistoryView) and messages.all_sendable else invalid_messages(messages, True)
+    why = None if _all_sendable(messages) else invalid_messages(messages, True)
     if why is not None:
         raise Refused(f"returned messages that cannot be sent: {why}")
     return fields

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import NoReturn
 
 from .errors import Aborted, FrozenError
 
@@ -26,14 +27,17 @@ class AbortSignal:
     def aborted(self) -> bool:
         return self._aborted
 
+    @aborted.setter
+    def aborted(self, value: bool) -> NoReturn:
+        raise FrozenError("AbortSignal.aborted is frozen: only the run sets it")
+
     @property
     def reason(self) -> str | None:
         return self._reason
 
-    def __setattr__(self, name: str, value: object) -> None:
-        if not name.startswith("_"):
-            raise FrozenError(f"AbortSignal.{name} is frozen: only the run sets it")
-        object.__setattr__(self, name, value)
+    @reason.setter
+    def reason(self, value: str | None) -> NoReturn:
+        raise FrozenError("AbortSignal.reason is frozen: only the run sets it")
 
     def set(self, reason: str | None = None) -> None:
         """Abort. Later calls change nothing."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
-import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
@@ -53,7 +53,7 @@ class RunState:
         self.context = history
         self.store: Callable[[Message], None] = history.append
         self.use_limits(plan.limits)
-        self.set_id(uuid.uuid4().hex)
+        self.set_id(os.urandom(16).hex())
         self.loop = "main"
         self.turn = 0
         self.parent_call_id: str | None = None
@@ -144,9 +144,8 @@ class RunState:
 
     def enable(self, tools: dict[str, Tool]) -> None:
         """These tools may run in this turn: the run's own, unless a hook has brought others for one request."""
-        if tools is not self.enabled:
-            self.enabled = tools
-            self.sequential = self.plan.tool_mode == "sequential" or any([tool.mode == "sequential" for tool in tools.values()])
+        self.enabled = tools
+        self.sequential = self.plan.tool_mode == "sequential" or any([tool.mode == "sequential" for tool in tools.values()])
 
     def context_value(self) -> Context:
         return Context(self.system, self.context.view(), tuple(self.tools.values()))

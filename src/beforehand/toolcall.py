@@ -148,7 +148,7 @@ def _start(run: RunState, call: Call, tool: Tool, kwargs: dict[str, Any]) -> Any
     timeout = tool.timeout or run.limits.tool_timeout
     if timeout is not None or not tool.is_async:
         return _Going(_in_time(tool, first, kwargs, timeout))
-    body = tool.unguarded(*first, **kwargs)
+    body = tool.unguarded(*first, **kwargs) if first else tool.unguarded(**kwargs)
     if run.batching or type(body) is not CoroutineType:
         return _Going(body)  # in a task of its own, which can be left behind
     try:

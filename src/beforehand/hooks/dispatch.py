@@ -26,7 +26,7 @@ from ..errors import Aborted, HookFailed, describe
 from ..events import DecisionMade, DecisionRecord
 from ..messages import AssistantMessage, Text, clean
 from ..seams import SeamSpec, Seen, digest_of
-from ..state import GUARDED, IDLE, RunState
+from ..state import RunState
 from .check import Refused, split
 from .hook import Hook
 
@@ -58,6 +58,7 @@ async def dispatch(run: RunState, spec: SeamSpec, hooks: Sequence[Hook], context
     changes: dict[str, Any] = {}
     heard: list[tuple[Verdict, Hook]] = []
     outer_scope, default_timeout, slow = run.scope, run.limits.hook_timeout, run.slow_hook
+    run.enter_guarded()
     began = perf_counter()
     for hook in hooks:
         verdict: Verdict | None = None
@@ -65,17 +66,15 @@ async def dispatch(run: RunState, spec: SeamSpec, hooks: Sequence[Hook], context
             timeout = hook.timeout or default_timeout
             returned = hook.fn(context) if timeout is None else call_in_time(hook, context, timeout)
             if returned is not None and (type(returned) is CoroutineType or hasattr(returned, "__await__")):
-                if outer_scope == IDLE and not run.batching:  # as `enter_guarded`, without the call
-                    run.scope = GUARDED
-                    run.scope_serial += 1
                 returned = await returned
-                run.scope = outer_scope
                 if run.own_cancels:
                     run.survived()
             if returned is not None:
                 took = perf_counter() - began
+                run.leave_guarded(outer_scope)
                 verdict = await _settle(run, spec, hook, context, returned, changes, adopt, took)
                 began = perf_counter() - took  # what listeners do with the record is not the hook's time
+                run.enter_guarded()
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:
@@ -84,6 +83,7 @@ async def dispatch(run: RunState, spec: SeamSpec, hooks: Sequence[Hook], context
             if aborted:
                 raise Aborted("aborted while a hook was being asked") from None
             verdict = await _failed(run, spec, hook, context, error, perf_counter() - began)
+            run.enter_guarded()
         ended = perf_counter()
         if ended - began > slow:
             _warn_slow(hook, ended - began)
@@ -95,6 +95,7 @@ async def dispatch(run: RunState, spec: SeamSpec, hooks: Sequence[Hook], context
                 heard.append((verdict, hook))
                 if type(verdict) in spec.stops:
                     break
+    run.leave_guarded(outer_scope)
     return _weighed(spec, context, changes, heard) if heard else Ruling(context, changes)
 
 
