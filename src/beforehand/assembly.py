@@ -5,7 +5,6 @@ Adapters are imported here, by name and on first use, so that the core loads non
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
 import os
@@ -15,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .errors import ConfigError, HookDefinitionError, ToolDefinitionError, UnknownModel
+from .errors import ConfigError, HookDefinitionError, ToolDefinitionError, UnknownModel, nearest
 from .hooks.hook import Hook
 from .hooks.registry import HookSet, collect
 from .limits import Limits
@@ -41,9 +40,9 @@ def load_model(model: Any, base_url: str | None = None, api_key: str | None = No
         raise UnknownModel(f'model={model!r} must be a name such as "openai:gpt-4o-mini" or a Model')
     prefix, colon, name = model.partition(":")
     if prefix not in ADAPTERS or not colon or not name:
-        near = difflib.get_close_matches(prefix, ADAPTERS, 1)
+        near = nearest(prefix, ADAPTERS)
         hint = (
-            f'did you mean "{near[0]}:{name or "MODEL"}"?'
+            f'did you mean "{near}:{name or "MODEL"}"?'
             if near
             else f'write "openai:{model}" for an OpenAI-compatible endpoint'
         )

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeAlias
 
-from .errors import ConfigError
+from .errors import ConfigError, nearest
 from .events import EVENT_TYPES, OPT_IN, Event
 
 logger = logging.getLogger("beforehand")
@@ -65,8 +64,8 @@ class Emitter:
     def on(self, name: str, listener: Listener) -> Callable[[], None]:
         """Hear the events of one type. An unknown type is a `ConfigError`. Returns a function that ends it."""
         if name not in EVENT_TYPES and not name.startswith("custom."):
-            near = difflib.get_close_matches(name, EVENT_TYPES, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"the events are {', '.join(EVENT_TYPES)} and custom.*"
+            near = nearest(name, EVENT_TYPES)
+            hint = f"did you mean {near!r}?" if near else f"the events are {', '.join(EVENT_TYPES)} and custom.*"
             raise ConfigError(f"there is no event {name!r}: {hint}")
         return self._add(self._named.setdefault(name, []), listener)
 

@@ -34,6 +34,7 @@ Stopping is not an error: abort and suspension travel as `Stop` signals, which d
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -170,6 +171,13 @@ class InvalidResponse(ModelError):
 
 class FrozenError(TypeError, AttributeError):
     """An attempt to change a frozen value. Hooks return a decision instead of editing in place."""
+
+
+def nearest(given: str, known: Iterable[str]) -> str | None:
+    """The name that somebody who wrote `given` may have meant."""
+    import difflib  # deferred: it costs every import of the package, and serves only mistakes
+
+    return next(iter(difflib.get_close_matches(given, list(known), 1)), None)
 
 
 def describe(error: BaseException) -> str:

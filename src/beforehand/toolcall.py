@@ -7,7 +7,6 @@ nested `ctx.call_tool`, a sub-agent's and a resumed one all come through `look_u
 from __future__ import annotations
 
 import asyncio
-import difflib
 import json
 import threading
 from collections.abc import Awaitable
@@ -20,7 +19,7 @@ import msgspec
 from .calls import Batch, Call, NestedResult, Suspend
 from .decisions import Block, Interrupt
 from .detach import Rest, contained, forget, result_of
-from .errors import Aborted, HookFailed, describe
+from .errors import Aborted, HookFailed, describe, nearest
 from .events import ToolExecutionEnd, ToolExecutionStart, ToolExecutionUpdate
 from .gating import shape_and_gate
 from .hooks.dispatch import Ruling, dispatch, in_thread
@@ -68,8 +67,8 @@ def look_up(run: RunState, call: Call) -> bool:
     """
     tool = call.tool = run.enabled.get(call.name)
     if tool is None:
-        near = difflib.get_close_matches(call.name, run.enabled, 1)
-        call.settle("not_found", f"Tool {call.name} not found.{f' Did you mean {near[0]}?' if near else ''}")
+        near = nearest(call.name, run.enabled)
+        call.settle("not_found", f"Tool {call.name} not found.{f' Did you mean {near}?' if near else ''}")
         return False
     hooks = run.hooks
     if hooks.prepare_tool_call or hooks.before_tool_call or hooks.after_tool_call or not tool.direct:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 import os
@@ -11,7 +10,7 @@ from typing import Any, Literal, TypedDict, Unpack, overload
 
 import msgspec
 
-from ..errors import HookDefinitionError
+from ..errors import HookDefinitionError, nearest
 from ..frozen import Frozen
 from ..seams import BY_NAME, SeamSpec
 
@@ -111,8 +110,8 @@ def _bad(hook: Hook, why: str) -> HookDefinitionError:
 
 
 def unknown_seam(name: str) -> HookDefinitionError:
-    near = difflib.get_close_matches(name, BY_NAME, 1)
-    hint = f"did you mean {near[0]!r}?" if near else f"the seams are {', '.join(BY_NAME)}"
+    near = nearest(name, BY_NAME)
+    hint = f"did you mean {near!r}?" if near else f"the seams are {', '.join(BY_NAME)}"
     return HookDefinitionError(f"there is no seam {name!r}: {hint}")
 
 
