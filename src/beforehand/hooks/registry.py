@@ -49,10 +49,6 @@ class HookSet:
             self._by_tool[seam, tool] = found
         return found
 
-    def for_loop(self, loop: str) -> HookSet:
-        """The same hooks, as they apply to another loop."""
-        return self if loop == self.loop else HookSet(self.hooks, loop)
-
     def inheriting(self, parent: HookSet) -> HookSet:
         """This set for a sub-agent: its parent's hooks at 8 to 13 come first, whatever their order."""
         inherited = [h for h in parent.hooks if h.spec.inherited and _applies(h.loops, parent.loop)]

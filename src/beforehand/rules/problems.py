@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable
 from typing import Any
 
-from beforehand.errors import ConfigError
+from beforehand.errors import ConfigError, nearest
 from beforehand.frozen import Frozen
 
 from .places import Path
@@ -52,8 +51,8 @@ def did_you_mean(given: Any, known: Iterable[str]) -> str:
     if not isinstance(given, str):
         return ""
     by_letters = {_letters(name): name for name in known}
-    near = difflib.get_close_matches(_letters(given), by_letters, 1, 0.6)
-    return f", did you mean {by_letters[near[0]]!r}?" if near else ""
+    near = nearest(_letters(given), by_letters)
+    return "" if near is None else f", did you mean {by_letters[near]!r}?"
 
 
 def _letters(name: str) -> str:

@@ -30,7 +30,6 @@ _json.dumps(_value, ensure_ascii=False, allow_nan=False)
 """
 _FILE = "<python-input-1>"
 """What Monty calls the second thing it is fed: the lambda's file."""
-_DRIVER = "<python-input-2>"
 
 
 class MontyWorker:
