@@ -526,10 +526,12 @@ async def test_w15_compaction_never_parts_a_call_from_its_result(keep: int) -> N
     for n in range(3):
         await talk.run(f"prompt {n}")
 
+    before = talk.messages
     done = await talk.compact(keep=keep)
     await talk.run("and now?")
 
     assert done.messages is not None
+    assert (*done.removed, *done.messages[1:]) == tuple(before)  # the first of the new ones is the summary
     sent = model.requests[-1].messages
     calls = [call.id for m in sent if m.role == "assistant" for call in m.tool_calls]
     assert [m.tool_call_id for m in sent if m.role == "tool"] == calls
