@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any, NoReturn
 
 from .assembly import listed, make_plan, watch
-from .conversation import Conversation, Prompt
+from .conversation import Conversation
+from .decisions import HumanAnswer
 from .emitter import Emitter, Listener
 from .errors import FrozenError, UsageError
 from .eventstream import EventStream
@@ -18,6 +19,7 @@ from .messages import Message, Options, Price, ThinkingLevel
 from .models.base import Model
 from .results import RunResult
 from .plan import Instructions, OnAsk, Plan
+from .prompts import Prompt
 from .subagent import delegate
 from .tools import Tool
 
@@ -31,7 +33,9 @@ class Agent:
     `instructions` are text, or text and functions of the run whose text is appended for each request. `hooks` are hooks,
     objects with decorated methods, or paths: of Python files, rule files, or folders of rule files. Without a path for
     rules, the folder that BEFOREHAND_HOOKS_DIR (or LLM_CHAT_HOOKS_DIR) names is loaded. `on_ask` answers `Ask` while the
-    run waits; without it the run suspends. `prices` by model name make `run.cost`. Raises a `ConfigError` for anything
+    run waits; without it the run suspends. `prices` by model name make `run.cost`. `journal` is the path of a file in which
+    every run is recorded, so that `resume` can go on with it; `durability`, `journal_key` and `journal_raw` are as in
+    `beforehand.journal.Journal`. Raises a `ConfigError` for anything
     that can never work.
     """
 
@@ -57,10 +61,15 @@ class Agent:
         on_ask: OnAsk | None = None,
         prices: Mapping[str, Price] | None = None,
         name: str = "agent",
+        journal: Any = None,
+        durability: str = "full",
+        journal_key: bytes | None = None,
+        journal_raw: bool = False,
     ) -> None:
         settings = {
             "limits": limits, "options": options, "thinking_level": thinking_level, "tool_mode": tool_mode, "on_ask": on_ask,
-            "prices": prices, "name": name,
+            "prices": prices, "name": name, "journal": journal, "durability": durability, "journal_key": journal_key,
+            "journal_raw": journal_raw,
         }  # fmt: skip
         tools, hooks = tuple(listed(tools, "tools")), tuple(listed(hooks, "hooks"))
         listeners = tuple(listed(listeners, "listeners"))
@@ -153,6 +162,26 @@ class Agent:
 
         return asyncio.run(once())
 
+    async def resume(
+        self, run_id: str, answers: Mapping[str, HumanAnswer] | None = None, *, check: bool = True, deps: Any = None,
+        strict: bool = False,
+    ) -> RunResult:  # fmt: skip
+        """Go on with a run from the journal, in this process or another one than it began in.
+
+        What is recorded is not done again: hooks are not asked twice, replies not paid twice, finished tools not run twice.
+        `answers` by call id are a person's; a waiting call without one is refused, but with `answers=None` it stays open.
+        A finished run gives its recorded result. One that ended in an error tries again what failed. If tools or hooks have
+        changed since it began, that is logged, or with `strict=True` a `RunChanged` error. Raises `UnknownRun`, `RunBusy`.
+        """
+        return await self.conversation().resume_recorded(run_id, answers, check=check, deps=deps, strict=strict)
+
+    def stream_resume(
+        self, run_id: str, answers: Mapping[str, HumanAnswer] | None = None, *, deps: Any = None, strict: bool = False,
+        events: Iterable[str] = (),
+    ) -> EventStream:  # fmt: skip
+        """`resume` as an async iterator of events, from where the record ends."""
+        return self.conversation().stream_recorded(run_id, answers, deps=deps, strict=strict, events=events)
+
     def stream(
         self,
         prompt: Prompt,
@@ -176,8 +205,10 @@ class Agent:
     # --- closing ---
 
     async def aclose(self) -> None:
-        """Close the model's connections. The agent can be used again afterwards."""
+        """Close the model's connections, and the journal. The agent can be used again afterwards."""
         await self.plan.model.aclose()
+        if self.plan.journal is not None:
+            self.plan.journal.close()
 
     async def __aenter__(self) -> Agent:
         return self

@@ -92,8 +92,24 @@ def make_plan(
     return Plan(
         model=loaded, system=system, dynamic=dynamic, tools=made, hooks=load_hooks(hooks), limits=limits,
         options=options, tool_mode=settings["tool_mode"], prices=prices, on_ask=on_ask, resolve_model=resolve,
-        name=settings["name"],
+        name=settings["name"], journal=load_journal(settings),
     )  # fmt: skip
+
+
+def load_journal(settings: Mapping[str, Any]) -> Any:
+    """The journal that `journal=` names, or as it was made. `None` without one: then nothing of it is imported."""
+    given = settings["journal"]
+    options = {"durability": settings["durability"], "key": settings["journal_key"], "raw": settings["journal_raw"]}
+    if given is None:
+        if options != {"durability": "full", "key": None, "raw": False}:
+            raise ConfigError('durability=, journal_key= and journal_raw= go with a journal: give journal="runs.db" too')
+        return None
+    journal = importlib.import_module("beforehand.journal").Journal
+    if isinstance(given, str | Path):
+        return journal(given, **options)
+    if not isinstance(given, journal):
+        raise ConfigError(f"journal={given!r} must be the path of a file, or a Journal")
+    return given
 
 
 def _prices(given: Mapping[str, Any]) -> dict[str, Price]:

@@ -10,7 +10,7 @@ import msgspec
 
 from .calls import Batch, Call
 from .decisions import HumanAnswer, Interrupt
-from .errors import Aborted, HookFailed
+from .errors import Aborted, HookFailed, RunError
 from .events import MessageEnd, MessageStart
 from .gating import apply_answer
 from .hooks.dispatch import dispatch
@@ -33,7 +33,7 @@ class Results(msgspec.Struct):
     messages: list[ToolMessage]
     terminate: bool = False
     suspended: Suspension | None = None
-    failure: HookFailed | None = None
+    failure: RunError | None = None
 
 
 class Suspension(msgspec.Struct):
@@ -43,7 +43,7 @@ class Suspension(msgspec.Struct):
     batch: Batch
     calls: list[Call]
     stored: list[ToolMessage] = []
-    failure: HookFailed | None = None
+    failure: RunError | None = None
 
     def waiting(self) -> dict[str, Any]:
         """Each waiting call by the ids it can be answered under."""

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from .decisions import Ask, PendingApproval
-from .errors import HookFailed, Stop
+from .errors import RunError, Stop
 from .events import Outcome
 from .frozen import EMPTY_DICT, FrozenDict
 from .history import History, HistoryView
@@ -33,7 +33,8 @@ class Call(msgspec.Struct, eq=False):
 
     `args` are the validated arguments, `None` where nobody looks at them; `asked` is the question a person must answer,
     `rest` what the other hooks said;
-    `resume_with` replaces the body of a call that waited for a person inside; `failure` must end the run.
+    `resume_with` replaces the body of a call that waited for a person inside; `failure` must end the run; `recalled` says
+    that outcome and result are those on record.
     """
 
     part: ToolCall
@@ -52,11 +53,12 @@ class Call(msgspec.Struct, eq=False):
     asked_by: str = ""
     rest: Any = None
     edits: int = 0
-    failure: HookFailed | None = None
+    failure: RunError | None = None
     suspended: Suspend | None = None
     resume_with: Callable[[], Awaitable[Any]] | None = None
     updates_open: bool = False
     concluded: bool = False
+    recalled: bool = False
 
     @classmethod
     def of(cls, part: ToolCall, message: AssistantMessage | None, parent_id: str | None = None) -> Call:

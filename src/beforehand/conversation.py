@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
-
-import msgspec
+from typing import Any
 
 from .batch import Suspension, abandon
 from .compaction import Compacted, compact
@@ -17,16 +15,12 @@ from .eventstream import EventStream
 from .limits import Limits
 from .loop import run_loop
 from .history import History, HistoryView
-from .messages import (
-    MESSAGE_TYPES, AssistantMessage, CustomMessage, Image, Message, SystemMessage, Text, ToolMessage, UserMessage,
-    clean, is_sendable, sealed,
-)  # fmt: skip
+from .messages import AssistantMessage, CustomMessage, Message, SystemMessage, ToolMessage, is_sendable
 from .results import RunResult, result_of
 from .plan import Plan
+from .prompts import Prompt, as_messages, checked, queued
 from .queues import Queues
 from .state import RunState
-
-Prompt: TypeAlias = str | Message | Sequence[Message | Text | Image]
 
 CANCELLED = "No result: the run was cancelled while this call was under way. Whether it ran is not known."
 _MODES = ("one-at-a-time", "all")
@@ -47,11 +41,13 @@ class Conversation:
             if mode not in _MODES:
                 raise ConfigError(f'{name}={mode!r} must be "one-at-a-time" or "all"')
         self.plan = plan
-        self._history = History(_checked(messages))
+        self._history = History(checked(messages))
         self._queues = Queues(steering_mode, follow_up_mode)
         self._events = Emitter(parent=listeners)
         self._running: RunState | None = None
         self._suspended: RunState | None = None
+        self._recorded: tuple[str, int, int] | None = None
+        """The last recorded run, where in the history it began and where it ended."""
         self._leaving: asyncio.Task[None] | None = None
         self._idle: asyncio.Event | None = None  # made when somebody waits
         self.result: RunResult | None = None
@@ -97,18 +93,59 @@ class Conversation:
     def stream_resume(self, answers: Mapping[str, HumanAnswer], *, events: Iterable[str] = ()) -> EventStream:
         """`resume` as an async iterator of events."""
         self._check_answers(answers)
-        assert self._suspended is not None
-        return self._stream(self._suspended, lambda: self._resume(answers, True), events)
+        waiting = self._suspended
+        assert waiting is not None
+        if waiting.journal is not None:
+            return self.stream_recorded(waiting.run_id, answers, deps=waiting.deps, events=events)
+        return self._stream(waiting, lambda: self._resume(answers, True), events)
+
+    # --- recorded runs ---
+
+    async def resume_recorded(
+        self, run_id: str, answers: Mapping[str, HumanAnswer] | None = None, *, check: bool = True, deps: Any = None,
+        strict: bool = False,
+    ) -> RunResult:  # fmt: skip
+        """Go on with a run from its record, in a conversation that has said nothing yet: see `Agent.resume`."""
+        return await self.go_on(self._again(deps), run_id, answers, check=check, strict=strict)
+
+    def stream_recorded(
+        self, run_id: str, answers: Mapping[str, HumanAnswer] | None = None, *, deps: Any = None, strict: bool = False,
+        events: Iterable[str] = (),
+    ) -> EventStream:  # fmt: skip
+        """`resume_recorded` as an async iterator of events, from where the record ends."""
+        run = self._again(deps)
+        return self._stream(run, lambda: self.go_on(run, run_id, answers, strict=strict), events)
+
+    def _again(self, deps: Any) -> RunState:
+        """A run that will go over its past, with an empty history: the record holds what came before it."""
+        if self._running is not None:
+            raise _busy()
+        self._suspended, self._history = None, History()
+        return self._new_run(None, deps, None)
+
+    async def go_on(
+        self, run: RunState, run_id: str, answers: Mapping[str, HumanAnswer] | None, *, check: bool = True, strict: bool = False
+    ) -> RunResult:
+        """Let `run` become the recorded run `run_id`, and go on with it."""
+        from . import durable
+
+        recorded = await durable.take_up(self.plan, run, run_id, answers, self._history, strict)
+        if recorded.result is not None:
+            self.result = recorded.result
+            if check and self.result.error is not None:
+                raise self.result.error
+            return self.result
+        return await self._execute(run, recorded.prompts, None, None, check=check)
 
     # --- while it runs ---
 
     def steer(self, message: str | Message) -> None:
         """Put a message before the run's next request; the calls under way are finished first."""
-        self._queues.steering.append(_queued(message, "steer"))
+        self._queues.steering.append(queued(message, "steer"))
 
     def follow_up(self, message: str | Message) -> None:
         """Put a message after everything the run would do by itself."""
-        self._queues.follow_up.append(_queued(message, "follow_up"))
+        self._queues.follow_up.append(queued(message, "follow_up"))
 
     def abort(self, reason: str | None = None) -> None:
         """Stop the run under way. Nothing more leaves; history stays valid; queued messages stay queued. No-op when idle."""
@@ -224,6 +261,8 @@ class Conversation:
         run, self._suspended = self._suspended, None
         if run is None:
             raise NothingToContinue("the waiting run has been resumed already")
+        if run.journal is not None:
+            return await self.go_on(self._again(run.deps), run.run_id, answers, check=check)
         waiting: Suspension = run.suspension
         run.prepare_to_resume()
         return await self._execute(run, [], waiting, answers, check=check)
@@ -243,7 +282,14 @@ class Conversation:
         assert old is not None
         waiting = old.suspension
         old.prepare_to_resume()
-        await abandon(old, waiting)
+        if old.journal is None:
+            await abandon(old, waiting)
+        else:
+            from . import durable
+
+            async with durable.until_its_end(old, "a new prompt came instead of an answer"):
+                await abandon(old, waiting)
+            self._recorded = old.run_id, old.first_message, len(self._history)
 
     def _begin(self, run: RunState) -> None:
         if self._running is not None:
@@ -269,11 +315,15 @@ class Conversation:
     ) -> RunResult:
         self._begin(run)
         try:
-            await run_loop(run, prompts, waiting, answers)
+            if self.plan.journal is None:
+                await run_loop(run, prompts, waiting, answers)
+            else:
+                await self._record(run, prompts)
         except BaseException:
             # Somebody cancels us from outside, or we are broken: leave a history that can be continued.
+            store = run.store if run.journal is None else run.history.append  # a recorded run can still go on as it was
             for call in list(run.history.open_calls.values()):
-                run.store(ToolMessage(call.id, call.name, CANCELLED, is_error=True))
+                store(ToolMessage(call.id, call.name, CANCELLED, is_error=True))
             raise
         finally:
             self._end(run)
@@ -285,6 +335,16 @@ class Conversation:
             if check:
                 raise run.error
         return self.result
+
+    async def _record(self, run: RunState, prompts: Sequence[Message]) -> None:
+        """The run, with everything about it in the journal."""
+        from . import durable
+
+        if run.journal is None:
+            await durable.begin_record(run, prompts, durable.base_of(self._history, run.first_message, self._recorded))
+        async with durable.until_its_end(run):
+            await run_loop(run, prompts)
+        self._recorded = run.run_id, run.first_message, len(self._history)
 
     def _stream(self, run: RunState, start: Callable[[], Coroutine[Any, Any, RunResult]], events: Iterable[str]) -> EventStream:
         def left(task: asyncio.Task[None]) -> None:
@@ -303,36 +363,3 @@ def _busy() -> ConversationBusy:
     return ConversationBusy(
         "this conversation is already processing a prompt: use steer() or follow_up() to queue messages, or wait_for_idle() first"
     )
-
-
-def as_messages(prompt: Any) -> list[Message]:
-    """A prompt as messages: a string, a message, parts of one user message, or a list of messages."""
-    if isinstance(prompt, str):
-        return [UserMessage(clean(prompt))]
-    if isinstance(prompt, MESSAGE_TYPES):
-        return _checked([prompt])
-    if isinstance(prompt, list | tuple | HistoryView):
-        if prompt and all(isinstance(part, Text | Image) for part in prompt):
-            return _checked([UserMessage(tuple(prompt))])  # type: ignore[arg-type]
-        return _checked(prompt)
-    raise ConfigError(f"a prompt is a string, a message, or a list of them, not {type(prompt).__name__}")
-
-
-def _checked(messages: Iterable[Any]) -> list[Message]:
-    checked = list(messages)
-    for i, message in enumerate(checked):
-        if not isinstance(message, MESSAGE_TYPES):
-            raise ConfigError(f"messages[{i}] is a {type(message).__name__}: expected a message such as UserMessage(...)")
-        try:
-            checked[i] = sealed(message)  # type: ignore[arg-type]
-        except ValueError as error:
-            raise ConfigError(f"messages[{i}] {error}") from None
-    return checked
-
-
-def _queued(message: str | Message, origin: Any) -> Message:
-    if isinstance(message, str):
-        return UserMessage(clean(message), origin=origin)
-    if not isinstance(message, MESSAGE_TYPES):
-        raise ConfigError(f"cannot queue a {type(message).__name__}: expected a string or a message")
-    return msgspec.structs.replace(_checked([message])[0], origin=origin)

@@ -76,10 +76,12 @@ class Draft(msgspec.Struct, eq=False):
         else:
             self.parts.append((kind, [text]))
 
-    def count(self, run: RunState, text: str) -> None:
+    def count(self, run: RunState, kind: str, text: str) -> None:
         """This text has been shown."""
         self.released += len(text)
         run.characters_released += len(text)
+        if run.journal is not None:
+            run.journal.released(self.id, kind, text)
 
     def content(self, with_calls: bool) -> tuple[Part, ...]:
         content: list[Part] = []

@@ -12,6 +12,9 @@
     │   ├── NothingToContinue                `continue_run` or `resume` without anything waiting
     │   └── UnknownAnswer                    an answer for a call nobody asked about
     ├── UnknownRun                       2   no record of a run with this id
+    ├── RunBusy                          2   this run is going on somewhere else
+    ├── RunChanged                       2   tools or hooks are not those the run was started with, and that was forbidden
+    ├── JournalUnreadable                2   a file that is no journal, a newer one, or one that was changed
     ├── InvalidArguments                 1   (schema.values) a call's arguments; the model reads it, nobody catches it
     ├── SandboxError                     1   (sandbox.contract) a lambda failed, or its sandbox did
     ├── PathRefused                      1   (workspace.paths) a path that leads out of the workspace
@@ -19,6 +22,7 @@
         ├── HookFailed                   4   a hook raised, timed out or returned nonsense
         ├── RequestTooLarge              5   the request would not fit the model's window
         ├── RequestBlocked               4   a gate refused a request beside the conversation (a summary)
+        ├── JournalError                 9   the journal could not be written; nothing more was done
         └── ModelError                   5   the model endpoint failed
             ├── AuthenticationError      6       it refused the key
             ├── RateLimited              7       `.retry_after` in seconds, where it said so
@@ -86,6 +90,24 @@ class UnknownRun(BeforehandError):
     exit_code = 2
 
 
+class RunBusy(BeforehandError):
+    """A run is going on in another task or process. One at a time goes on with it."""
+
+    exit_code = 2
+
+
+class RunChanged(BeforehandError):
+    """The tools or hooks of an agent differ from those a recorded run was started with, and `strict=True` was asked for."""
+
+    exit_code = 2
+
+
+class JournalUnreadable(BeforehandError):
+    """A file that is no journal, one of a newer format, or one whose records are not as they were written."""
+
+    exit_code = 2
+
+
 class RunError(BeforehandError):
     """A run ended with stop reason "error".
 
@@ -122,6 +144,13 @@ class RequestBlocked(RunError):
     """A hook at `authorize_request` refused a request that belongs to no turn, such as a summary."""
 
     exit_code = 4
+
+
+class JournalError(RunError):
+    """The journal could not be written. The run stopped before its next effect; what is recorded stays readable."""
+
+    exit_code = 9
+    temporary = False
 
 
 class ModelError(RunError):

@@ -8,11 +8,12 @@ from typing import Any
 import msgspec
 
 from .calls import Batch, Call
-from .decisions import DEFAULT_BLOCK_REASON, Answer, Approve, Ask, Block, Deny, Edit, Interrupt, Steer
-from .errors import Aborted, HookFailed, describe
+from .decisions import DEFAULT_BLOCK_REASON, Answer, Approve, Ask, Block, Deny, Edit, HumanAnswer, Interrupt, Steer
+from .errors import Aborted, HookFailed, JournalError, describe
 from .frozen import FrozenDict
 from .hooks.check import Refused
 from .hooks.dispatch import Ruling, dispatch
+from .intents import replay_policy
 from .seams import BY_NAME, CallDraft, PendingCall, RunInfo
 from .state import RunState
 from .tools import InvalidArguments, Tool, ToolResult, as_result
@@ -99,8 +100,14 @@ def _answer(call: Call, verdict: Answer, ruling: Ruling) -> None:
 
 async def _ask(run: RunState, call: Call, batch: Batch) -> None:
     handler = run.plan.on_ask
+    if run.journal is not None:
+        answer = run.journal.past_answer(call.id, call.pending()[0].args_digest)
+        if answer is not None:
+            await apply_answer(run, call, batch, answer)
+            return
+        await _put_question(run, call)
     if handler is None:
-        if call.parent_id is not None:
+        if call.parent_id is not None and not _can_wait_inside(run, call):
             assert call.asked is not None
             reason = (
                 f"This nested call needs a person's approval ({call.asked.prompt}), and nobody can be asked from inside a tool"
@@ -128,7 +135,30 @@ async def _ask(run: RunState, call: Call, batch: Batch) -> None:
             raise
         call.settle("blocked", f"Nobody could be asked for approval ({describe(error)}): the call was not run.")
         return
-    await apply_answer(run, call, batch, answer)
+    if run.journal is not None and isinstance(answer, HumanAnswer):
+        await _record_answer(run, call, answer)
+    if call.failure is None:
+        await apply_answer(run, call, batch, answer)
+
+
+async def _put_question(run: RunState, call: Call) -> None:
+    """Record the question, before anybody is asked it."""
+    await run.journal.go_live(run)
+    run.journal.ask(call.pending()[0])
+
+
+async def _record_answer(run: RunState, call: Call, answer: HumanAnswer) -> None:
+    try:
+        await run.journal.answered(call.id, call.pending()[0].args_digest, answer, "on_ask")
+    except JournalError as error:
+        call.settle("aborted", f"Not run: {error}")
+        call.failure = error
+
+
+def _can_wait_inside(run: RunState, call: Call) -> bool:
+    """Whether a nested call can wait for a person: its parent is made again then, which must be safe."""
+    parent = run.calls.get(call.parent_id or "")
+    return run.journal is not None and parent is not None and replay_policy(run, parent)[0] == "safe"
 
 
 async def apply_answer(run: RunState, call: Call, batch: Batch, answer: Any) -> None:

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
-
 from .batch import Results, Suspension, resume_calls, run_calls
 from .closing import AFTER, Turn, close_turn, end_failed_turn, store_failure
 from .decisions import Answer, Block, Interrupt
@@ -18,7 +15,8 @@ from .errors import Aborted, BeforehandError, HookFailed, RunError
 from .events import AgentEnd, AgentStart, MessageEnd, MessageStart, StopReason, TurnStart
 from .hooks.dispatch import dispatch
 from .messages import Message
-from .request import adopt_update, answer_message, apply_update, authorize, prepare_request, replay, send
+from .request import adopt_update, answer_message, apply_update, authorize, prepare_request, send
+from .replies import ask_once, take_answer
 from .respond import ON_MESSAGE, receive_reply, same_role
 from .seams import BY_NAME, Cause, IncomingMessage, NextTurn, RunStart
 from .seams import TurnStart as BeforeTurn
@@ -68,7 +66,7 @@ async def _turns(run: RunState, incoming: list[Message], waiting: Suspension | N
                         await _ask_next(run, turn, cause)
                     incoming = _queued(run, cause)
                 turn = Turn()
-                if not await _begin_turn(run, incoming, first=cause is None):
+                if not await _begin_turn(run, incoming, cause):
                     return
                 await _turn(run, turn)
             if run.stop_reason == "suspended":
@@ -79,6 +77,8 @@ async def _turns(run: RunState, incoming: list[Message], waiting: Suspension | N
             if turn.stop is not None:
                 run.stop_reason = turn.stop
                 return
+            if run.journal is not None:
+                run.journal.refill(run)
             cause = _next_cause(run, turn)
             if cause is None:
                 run.stop_reason = _natural_end(turn)
@@ -94,6 +94,8 @@ async def _turns(run: RunState, incoming: list[Message], waiting: Suspension | N
     except BeforehandError as error:
         failure = error if isinstance(error, RunError) else _wrapped(error)
         run.stop_reason, run.error = "error", failure
+        if run.journal is not None:
+            run.journal.failed(failure)
         record = await store_failure(run, str(failure))
         if not (isinstance(failure, HookFailed) and failure.seam == AFTER.name):
             await end_failed_turn(run, Turn(record), ask=False)
@@ -142,7 +144,7 @@ def _queued(run: RunState, cause: Cause) -> list[Message]:
     return run.hook_queue + queues.next_follow_up() if cause == "follow_up" else list(run.hook_queue)
 
 
-async def _begin_turn(run: RunState, incoming: list[Message], first: bool) -> bool:
+async def _begin_turn(run: RunState, incoming: list[Message], cause: Cause | None) -> bool:
     """Seam 2, `turn_start`, and the incoming messages. False if a hook ended the run instead."""
     if asked := run.hooks.before_turn:
         context = BeforeTurn(run.info, run.turn + 1, run.history.view(), tuple(incoming))
@@ -153,12 +155,17 @@ async def _begin_turn(run: RunState, incoming: list[Message], first: bool) -> bo
         _check_abort(run)
     run.turn += 1
     run.interrupt = None
+    if run.journal is not None:
+        run.journal.turn(run, cause, incoming)
     if run.events.takers["turn_start"]:
         await run.emit(TurnStart(number=run.turn, **run.event_fields()))
     for message in incoming:
         await _take_in(run, message)
-    if first and run.poll_first and run.queues.steering:
-        for message in run.queues.next_steering():
+    if cause is None and run.poll_first and run.queues.steering:
+        polled = run.queues.next_steering()
+        if run.journal is not None:
+            run.journal.took(polled)
+        for message in polled:
             await _take_in(run, message)
     for message in tuple(run.hook_queue):  # what a hook queued about the messages just taken in
         await _take_in(run, message)
@@ -200,10 +207,12 @@ async def _turn(run: RunState, turn: Turn) -> None:
     outgoing = await prepare_request(run)
     ruling = await authorize(run, outgoing, "turn") if run.hooks.authorize_request else None
     if ruling is None:
-        reply = await receive_reply(run, send(run, outgoing), outgoing)
+        if run.journal is None:
+            reply = await receive_reply(run, send(run, outgoing), outgoing)
+        else:
+            reply = await ask_once(run, outgoing)
     elif isinstance(ruling.verdict, Answer):
-        message = answer_message(ruling.verdict.value)
-        reply = await receive_reply(run, replay(message), msgspec.structs.replace(outgoing, whole=True, origin="hook"))
+        reply = await take_answer(run, answer_message(ruling.verdict.value), outgoing)
     else:
         assert isinstance(ruling.verdict, Block)
         reason = ruling.verdict.reason or "the request was blocked"

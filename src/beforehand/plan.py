@@ -44,3 +44,6 @@ class Plan(Frozen, kw_only=True):
     on_ask: OnAsk | None
     resolve_model: Callable[[str], Any]
     name: str = "agent"
+    journal: Any = None
+    never_again: frozenset[str] = frozenset()
+    """Tools whose calls the owner forbids to repeat, whatever the tool itself says."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from .contexts import digest_of, request_value
 from .decisions import Answer, Block
 from .draft import Outgoing
 from .errors import Aborted, ConfigError, RequestBlocked, RequestTooLarge, RunError, describe
@@ -86,6 +87,8 @@ def _tools_of(tools: Sequence[Any]) -> tuple[dict[str, Any], tuple[Any, ...]]:
 async def _with_dynamic(run: RunState, system: str) -> str:
     """The system text of this request: the fixed part, which hooks at 3 have seen, and what the dynamic instructions add."""
     texts = [system] if system else []
+    if run.journal is not None and (past := run.journal.past_text()) is not None:
+        return "\n\n".join([*texts, past]) if past else system
     for instruction in run.plan.dynamic:
         text = await _instruction(run, instruction)
         if text is not None and not isinstance(text, str):
@@ -95,6 +98,8 @@ async def _with_dynamic(run: RunState, system: str) -> str:
             )
         if text:
             texts.append(text)
+    if run.journal is not None:
+        run.journal.text("\n\n".join(texts[1:] if system else texts))
     return "\n\n".join(texts)
 
 
@@ -261,6 +266,11 @@ async def ask_directly(run: RunState, request: Request, kind: RequestKind, askin
             return answer_message(ruling.verdict.value).text
         raise RequestBlocked(f"the {kind} request was blocked: {getattr(ruling.verdict, 'reason', None) or 'no reason given'}")
     texts: list[str] = []
+    if run.journal is not None:
+        if (past := run.journal.past_direct()) is not None:
+            return str(past)
+        await run.journal.go_live(run)
+        await run.journal.request(run, request, run.model, kind, digest_of(request_value(request)))
     run.scope = STREAMING
     try:
         async for event in send(run, outgoing):
@@ -270,6 +280,8 @@ async def ask_directly(run: RunState, request: Request, kind: RequestKind, askin
                 run.add_usage(event.usage, run.model.name)
     finally:
         run.leave_guarded()
+    if run.journal is not None:
+        run.journal.direct(kind, "".join(texts))
     return "".join(texts)
 
 

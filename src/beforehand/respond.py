@@ -106,7 +106,7 @@ async def _receive(run: RunState, draft: Draft, guard: Guard | None, events: Asy
             if gather and (whole or not run.events.takers["message_update"]):
                 draft.add(channel, event.text)  # type: ignore[union-attr]
                 if not whole:
-                    draft.count(run, event.text)  # type: ignore[union-attr]
+                    draft.count(run, channel, event.text)  # type: ignore[union-attr]
             else:
                 await _text(run, draft, early, channel, event.text)  # type: ignore[union-attr]
         elif kind is Finish:
@@ -220,12 +220,14 @@ async def _release(run: RunState, draft: Draft, kind: ChunkKind, text: str, call
     if draft.withheld is not None:
         draft.withheld.append((kind, text, call_id))
         return
-    draft.count(run, text)
+    draft.count(run, kind, text)
     if text and run.events.takers["message_update"]:
         await run.emit(MessageUpdate(message_id=draft.id, kind=kind, delta=text, call_id=call_id, **run.event_fields()))
 
 
 async def _retract(run: RunState, draft: Draft) -> None:
+    if run.journal is not None:
+        run.journal.retracted(draft.id, draft.released)
     if run.events.takers["message_retracted"]:
         await run.emit(MessageRetracted(message_id=draft.id, chars=draft.released, **run.event_fields()))
     draft.released = 0

@@ -35,13 +35,18 @@ class RunResult(Frozen, kw_only=True):
 
 def result_of(run: RunState) -> RunResult:
     messages = tuple(run.history.view(run.first_message))
-    last = next((m for m in reversed(messages) if isinstance(m, AssistantMessage) and _is_reply(m)), None)
     return RunResult(
-        text=last.text if last is not None else "", messages=messages, usage=run.usage,
+        text=text_of_run(messages), messages=messages, usage=run.usage,
         stop_reason=run.stop_reason or "completed",
         decisions=tuple(run.decisions), error=run.error, pending=run.pending, run_id=run.run_id, turns=run.turn, cost=run.cost,
         reason=run.reason,
     )  # fmt: skip
+
+
+def text_of_run(messages: Sequence[Message]) -> str:
+    """The text of the last reply among a run's messages."""
+    last = next((m for m in reversed(messages) if isinstance(m, AssistantMessage) and _is_reply(m)), None)
+    return last.text if last is not None else ""
 
 
 def _is_reply(message: AssistantMessage) -> bool:

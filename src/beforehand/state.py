@@ -38,13 +38,13 @@ class RunState:
     """The state of one run. The functions in `loop`, `toolcall` and their neighbours work on it."""
 
     __slots__ = (
-        "abandon", "aborted", "batching", "calls", "cancelled", "cancelling", "cancels_before", "characters_released", "context",
-        "decisions", "deps", "enabled", "error", "events", "first_message", "history", "hook_queue", "hooks", "id_prefix",
-        "info", "interrupt", "limits", "loop", "messages_made", "model", "options", "outbox", "over", "own_cancels",
-        "parent_call_id", "pending", "plan", "poll_first", "queues", "reason", "requests_sent", "resend", "resends",
-        "run_id", "scope", "scope_serial", "sequential", "signal", "slow_hook", "started", "stop_reason", "store",
-        "suspension", "system", "task", "tasks", "thinking_level", "thread", "tick", "tick_serial", "tool_specs", "tools",
-        "tools_run", "turn", "usage", "usage_cost", "wake",
+        "abandon", "aborted", "batching", "calls", "cancelled", "cancelling", "cancels_before", "characters_released",
+        "context", "decisions", "deps", "enabled", "error", "events", "first_message", "history", "hook_queue", "hooks",
+        "id_prefix", "info", "interrupt", "journal", "lease", "limits", "loop", "messages_made", "model", "options", "outbox",
+        "over", "own_cancels", "parent_call_id", "parent_run_id", "pending", "plan", "poll_first", "queues", "reason",
+        "requests_sent", "resend", "resends", "run_id", "scope", "scope_serial", "sequential", "signal", "slow_hook",
+        "started", "stop_reason", "store", "suspension", "system", "task", "tasks", "thinking_level", "thread", "tick",
+        "tick_serial", "tool_specs", "tools", "tools_run", "turn", "usage", "usage_cost", "wake",
     )  # fmt: skip
 
     def __init__(self, plan: Plan, history: History, events: Emitter, queues: Queues) -> None:
@@ -52,11 +52,14 @@ class RunState:
         self.hooks = plan.hooks.current
         self.context = history
         self.store: Callable[[Message], None] = history.append
+        self.journal: Any = None
+        self.lease: Any = None
         self.use_limits(plan.limits)
         self.set_id(os.urandom(16).hex())
         self.loop = "main"
         self.turn = 0
         self.parent_call_id: str | None = None
+        self.parent_run_id: str | None = None
         self.model = plan.model
         self.options = plan.options
         self.thinking_level: ThinkingLevel = plan.options.thinking_level
@@ -166,14 +169,17 @@ class RunState:
             history.append(message)
             context.append(message)
 
-        self.context, self.store = context, store
+        self.context, self.store = context, store if self.journal is None else self.journal.storing(store)
 
     def note(self, verdict: str, reason: str, call_id: str | None = None) -> None:
         """Record something that the core itself mended."""
-        self.decisions.append(DecisionRecord(
+        entry = DecisionRecord(
             hook="beforehand", where="core", seam="repair", verdict=verdict, reason=reason, digest=None, duration=0.0,
             reversible=self.irreversible, run_id=self.run_id, loop=self.loop, turn=self.turn, call_id=call_id,
-        ))  # fmt: skip
+        )  # fmt: skip
+        self.decisions.append(entry)
+        if self.journal is not None:
+            self.journal.note(entry)
 
     def add_usage(self, usage: Usage, model_name: str) -> None:
         if usage is NO_USAGE:

@@ -24,10 +24,11 @@ def delegate(agent: Any, name: str, description: str, *, inherit: bool, events: 
     async def run(ctx: ToolContext, prompt: str) -> ToolResult:
         parent: RunState = ctx.run._run
         child = _Child(agent, parent, ctx.call_id, inherit, events)
-        return await child.work(child.talk.run(prompt, check=False, deps=parent.deps))
+        return await child.work(child.begin(prompt))
 
     run.__dict__["inherits"] = inherit  # `beforehand hooks` lists those that waive it
-    return tool(name=name, description=description)(run)
+    # With a journal the child's run is recorded too, and goes on from its record: to call it again repeats nothing.
+    return tool(name=name, description=description, replay="safe")(run)
 
 
 class _Child:
@@ -41,10 +42,19 @@ class _Child:
         calling = parent.calls.get(call_id)
         if on_ask is None and calling is not None and calling.parent_id is not None:
             on_ask = _nobody  # a nested call cannot wait, so neither can what happens inside it
-        plan = msgspec.structs.replace(plan, hooks=hooks, on_ask=on_ask)
+        plan = msgspec.structs.replace(plan, hooks=hooks, on_ask=on_ask, journal=parent.plan.journal)
         listeners = Emitter([parent.emit] if events and parent.events.heard else (), parent=agent._listeners)
-        self.talk = _ChildConversation(plan, listeners, call_id)
+        self.talk = _ChildConversation(plan, listeners, call_id, parent.run_id)
         self.counted_cost = 0.0
+
+    def begin(self, prompt: str) -> Any:
+        """The child's run. If it has begun in a process that is gone, it goes on from its record."""
+        journal, run_id = self.parent.plan.journal, f"{self.parent.run_id}/{self.call_id}"
+        if journal is None:
+            return self.talk.run(prompt, check=False, deps=self.parent.deps)
+        if journal.has(run_id):
+            return self.talk.resume_recorded(run_id, check=False, deps=self.parent.deps)
+        return self.talk.run(prompt, check=False, run_id=run_id, deps=self.parent.deps)
 
     async def work(self, going: Any) -> ToolResult:
         """Let the child run on; the parent's abort aborts it. Raises `Suspend` when it waits for a person."""
@@ -77,13 +87,13 @@ def _nobody(pending: PendingApproval) -> Deny:
 class _ChildConversation(Conversation):
     """A conversation whose runs say inside which call they happen."""
 
-    def __init__(self, plan: Any, listeners: Emitter, call_id: str) -> None:
+    def __init__(self, plan: Any, listeners: Emitter, call_id: str, parent_run_id: str) -> None:
         super().__init__(plan, (), listeners)
-        self._call_id = call_id
+        self._call_id, self._parent_run_id = call_id, parent_run_id
 
     def _new_run(self, run_id: str | None, deps: Any, limits: Any) -> RunState:
         run = super()._new_run(run_id, deps, limits)
-        run.parent_call_id = self._call_id
+        run.parent_call_id, run.parent_run_id = self._call_id, self._parent_run_id
         run.info = RunInfo(run, self._call_id)
         return run
 

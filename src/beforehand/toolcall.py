@@ -23,6 +23,7 @@ from .errors import Aborted, HookFailed, describe, nearest
 from .events import ToolExecutionEnd, ToolExecutionStart, ToolExecutionUpdate
 from .gating import shape_and_gate
 from .hooks.dispatch import Ruling, dispatch, in_thread
+from .intents import begin_once, finish_once
 from .messages import Content, Image, Text, ToolCall, text_of
 from .seams import BY_NAME, CallOutcome, RunInfo
 from .state import RunState
@@ -30,7 +31,7 @@ from .tools import InvalidArguments, Tool, ToolContext, ToolResult, as_result
 
 AFTER = BY_NAME["after_tool_call"]
 LATE = "Operation aborted. What the tool did by then is not known."
-PASSES_AFTER = frozenset({"ran", "failed", "timed_out", "answered"})
+PASSES_AFTER = frozenset({"ran", "failed", "timed_out", "answered", "uncertain"})
 
 
 # --- announcing ----------------------------------------------------------------------------------
@@ -100,6 +101,8 @@ async def execute(run: RunState, call: Call) -> None:
     assert tool is not None
     if run.aborted:
         call.settle("aborted", "Operation aborted")
+        return
+    if run.journal is not None and not await begin_once(run, call):
         return
     began = perf_counter() if run.hooks.after_tool_call else 0.0  # only they are told how long it took
     try:
@@ -223,8 +226,11 @@ def _tool_context(run: RunState, call: Call) -> ToolContext:
 
 async def settle(run: RunState, call: Call) -> None:
     """Seam 13, what the core itself adds to a result, and the event that says what became of the call."""
-    if run.hooks.after_tool_call or call.edits or run.limits.max_result_chars is not None:
+    raw = call.result
+    if not call.recalled and (run.hooks.after_tool_call or call.edits or run.limits.max_result_chars is not None):
         await _finish(run, call)
+    if run.journal is not None:
+        finish_once(run, call, raw)
     await conclude(run, call)
 
 
@@ -234,6 +240,7 @@ def settle_unseen(run: RunState, call: Call) -> bool:
         run.hooks.after_tool_call
         or call.edits
         or run.limits.max_result_chars is not None
+        or run.journal is not None
         or run.events.takers["tool_execution_end"]
     ):
         return False
@@ -354,6 +361,8 @@ async def nested(run: RunState, parent: Call, name: str, args: Any, number: int)
     if call.outcome is None:
         await execute(run, call)
     await settle(run, call)
+    if call.outcome == "pending":
+        raise Suspend(call.pending(), None)  # the parent is made again once a person has answered
     if call.failure is not None:
         parent.failure = parent.failure or call.failure
     result = call.result

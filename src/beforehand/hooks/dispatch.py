@@ -13,7 +13,7 @@ import contextvars
 import logging
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from time import perf_counter
 from types import CoroutineType
 from typing import Any, NamedTuple
@@ -53,8 +53,16 @@ class Ruling(NamedTuple):
         return _weighed(spec, self.context, self.changes, [(v, h) for v, h in self.heard if type(v) is not kind])
 
 
-async def dispatch(run: RunState, spec: SeamSpec, hooks: Sequence[Hook], context: Any, adopt: Adopt | None = None) -> Ruling:
+def dispatch(
+    run: RunState, spec: SeamSpec, hooks: Sequence[Hook], context: Any, adopt: Adopt | None = None
+) -> Coroutine[Any, Any, Ruling]:
     """Ask `hooks` about `context`. Raises `HookFailed` where a failure must end the run, `Aborted` on an abort."""
+    if run.journal is None:
+        return _ask(run, spec, hooks, context, adopt)
+    return _ask_or_recall(run, spec, hooks, context, adopt)
+
+
+async def _ask(run: RunState, spec: SeamSpec, hooks: Sequence[Hook], context: Any, adopt: Adopt | None) -> Ruling:
     changes: dict[str, Any] = {}
     heard: list[tuple[Verdict, Hook]] = []
     outer_scope, default_timeout, slow = run.scope, run.limits.hook_timeout, run.slow_hook
@@ -162,6 +170,52 @@ def _replaced(context: Any, verdict: Replace, changes: dict[str, Any]) -> Any:
 
 _KEY_LIKE = re.compile(r"[A-Za-z0-9_\-+/=.]{16,}|\b(?:sk|pk|key|tok\w*)[-_][\w-]+")
 """What could be a key in the text of a hook that failed to provide one."""
+
+
+# --- with a journal ------------------------------------------------------------------------------
+
+
+class _Gone(NamedTuple):
+    """A hook that decided then and is not registered now."""
+
+    name: str
+    where: str
+
+
+async def _ask_or_recall(run: RunState, spec: SeamSpec, hooks: Sequence[Hook], context: Any, adopt: Adopt | None) -> Ruling:
+    """What the hooks have decided about this before, if that is on record; else ask them, and record what they decide."""
+    journal, call_id = run.journal, context.call_id if spec.by_tool and not getattr(context, "partial", False) else None
+    if spec.name == "on_chunk" or (spec.by_tool and call_id is None):  # recorded with the reply, or with the call's result
+        return await _ask(run, spec, hooks, context, adopt)
+    past = journal.past_ruling(run, spec.name, call_id)
+    if past is None:
+        await journal.go_live(run)
+    elif not past.again:
+        return _recalled(run, spec, hooks, context, past)
+    elif spec.value is None and journal.knows_reply():
+        return Ruling(context, {})  # nobody needs a key for a request that has been answered
+    names = [hook.name for hook in hooks]
+    try:
+        ruling = await _ask(run, spec, hooks, context, adopt)
+    except BaseException:
+        journal.ruled(run, spec.name, call_id, names, None)
+        raise
+    if past is None:
+        journal.ruled(run, spec.name, call_id, names, ruling)
+    return ruling
+
+
+def _recalled(run: RunState, spec: SeamSpec, hooks: Sequence[Hook], context: Any, past: Any) -> Ruling:
+    for effect in past.effects:
+        apply_effect(run, effect)
+    run.decisions += past.decisions
+    heard = [
+        (verdict, next((h for h in hooks if (h.name, h.where) == (name, where)), _Gone(name, where)))
+        for verdict, name, where in past.heard
+    ]
+    known = {name: value for name, value in past.changes.items() if name in context.__struct_fields__}
+    context = msgspec.structs.replace(context, **known) if known else context
+    return _weighed(spec, context, past.changes, heard)  # type: ignore[arg-type]
 
 
 # --- failure -------------------------------------------------------------------------------------
@@ -293,5 +347,7 @@ async def record(
         effects=tuple([type(e).__name__ for e in effects]), on_error=hook.on_error,
     )  # fmt: skip
     run.decisions.append(entry)
+    if run.journal is not None:
+        run.journal.decided(spec.name, getattr(context, "call_id", None) if spec.by_tool else None, entry, verdict, effects)
     if run.events.takers["decision"]:
         await run.emit(DecisionMade(record=entry, **run.event_fields(info.parent_call_id)))

@@ -35,6 +35,9 @@ class RuleSet:
         self.paths = tuple(paths)
         self.warnings = tuple(warnings)
         self.hooks: tuple[Hook, ...] = tuple(_hooks(self.rules))
+        self._limited = tuple(
+            [(f"{Path(r.file).name}:{r.position}:{r.label}", r) for r in self.rules if r.counter.limit is not None]
+        )
 
     def describe(self) -> list[dict[str, Any]]:
         """What is loaded: label, target, source file and line, state ("active", or "spent" by `maxTriggers`), firings."""
@@ -45,6 +48,15 @@ class RuleSet:
             }
             for rule in self.rules
         ]  # fmt: skip
+
+    def counts(self) -> dict[str, int]:
+        """How often each rule with `maxTriggers` has fired, by what tells it apart: file, position and label."""
+        return {key: rule.counter.fired for key, rule in self._limited}
+
+    def restore_counts(self, counts: Mapping[str, int]) -> None:
+        """Go on counting from here, where that is more than was counted in this process."""
+        for key, rule in self._limited:
+            rule.counter.fired = max(rule.counter.fired, counts.get(key, 0))
 
     def fresh(self, voice: Voice) -> RuleSet:
         """The same rules with counters at zero, which say what they have to say through another voice."""

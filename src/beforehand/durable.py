@@ -1,0 +1,269 @@
+"""Runs that keep a journal: how their record begins, how a run goes on from it, and what a finished one came to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from . import errors
+from .decisions import Deny, HumanAnswer, PendingApproval
+from .errors import ConfigError, HookFailed, JournalError, JournalUnreadable, RunChanged, RunError, UnknownAnswer, UsageError
+from .history import History
+from .journal.codec import message_of, read, read_decision
+from .journal.fingerprint import differences, of_tool, prints_of
+from .journal.log import RunLog
+from .journal.past import Past, check_chain, read_past
+from .journal.sqlite import Head, Journal, JournalBusy, RunExists, encode, now
+from .limits import Limits
+from .messages import Message, Usage
+from .results import RunResult, text_of_run
+from .state import RunState
+
+logger = logging.getLogger("beforehand")
+
+NOBODY = "Nobody approved this call: it was not run."
+
+
+# --- beginning -----------------------------------------------------------------------------------
+
+
+async def begin_record(run: RunState, prompts: Sequence[Message], base: Mapping[str, Any]) -> None:
+    """Open the record of a run: what it was started with. `base` says which history it continues."""
+    journal: Journal = run.plan.journal
+    start = {
+        "agent": run.plan.name, "loop": run.loop, "model": run.model.name, "provider": run.model.provider,
+        "tools": {tool.name: of_tool(tool) for tool in run.plan.tools}, "hooks": prints_of(run.hooks.hooks),
+        "prompts": prompts, "base": base, "limits": msgspec.to_builtins(run.limits), "poll_first": run.poll_first,
+    }  # fmt: skip
+    if run.parent_call_id is not None:
+        start["parent_call"] = run.parent_call_id
+    parent = run.parent_run_id
+    entry = ("run", now(), encode(start))
+    try:
+        try:
+            head = journal.open_run(run.run_id, entry, parent, wait=0)
+        except JournalBusy:
+            head = await asyncio.to_thread(journal.open_run, run.run_id, entry, parent)
+    except RunExists:
+        raise UsageError(
+            f"a run {run.run_id!r} is in {journal.path} already: resume it with agent.resume(...), or take another run_id"
+        ) from None
+    run.lease = journal.lease(run.run_id, head.row)
+    RunLog(journal, head).begin(run)
+
+
+def base_of(history: History, length: int, before: tuple[str, int, int] | None) -> dict[str, Any]:
+    """What to say of the history that a run continues: which recorded run it follows, or all of its messages."""
+    if before is not None and before[2] == length:
+        return {"after": before[0], "added": before[2] - before[1]}
+    return {"messages": list(history.view())[:length]}
+
+
+@contextlib.asynccontextmanager
+async def until_its_end(run: RunState, given_up: str | None = None) -> AsyncIterator[None]:
+    """Around a run: how it ended is durable, and others may go on with it. `given_up` says why one that waited will not."""
+    if given_up is not None:
+        run.lease = run.journal.journal.lease(run.run_id, run.journal.head.row)
+    try:
+        yield
+        if given_up is not None:
+            run.stop_reason, run.reason = "ended", given_up
+            run.journal.add("withdrawn", {"why": given_up})
+        await run.journal.ended(run)
+    except JournalError as error:
+        if run.error is None:
+            run.stop_reason, run.error = "error", error
+    except BaseException:
+        await run.journal.give_up()
+        raise
+    finally:
+        run.lease.release()
+
+
+# --- going on ------------------------------------------------------------------------------------
+
+
+class Recorded(msgspec.Struct):
+    """A run as it is on record: where its chain ends, and its past. `result` is set where there is nothing to go on with."""
+
+    journal: Journal
+    head: Head
+    past: Past
+    run_id: str
+    result: RunResult | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether there is nothing to go on with. A run that ended in an error goes on with what failed."""
+        return self.past.end is not None and self.past.end.get("error") is None
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for a person, and nobody has answered anything yet."""
+        return self.past.suspended is not None and len(self.past.pending) == len(self.past.suspended["pending"])
+
+    def before(self) -> list[Message]:
+        """The history it began with."""
+        return history_before(self.journal, self.past.start)
+
+    @property
+    def prompts(self) -> list[Message]:
+        return [message_of(m) for m in self.past.start["prompts"]]
+
+    @property
+    def limits(self) -> Limits:
+        return read(self.past.start["limits"], Limits)  # type: ignore[no-any-return]
+
+
+def load(journal: Journal, run_id: str) -> Recorded:
+    """A run from its records. Raises `UnknownRun`, and `JournalUnreadable` if they are not as they were written.
+
+    A last record that is damaged by itself was being written when the power went: it is dropped, and that is logged.
+    """
+    head = journal.head(run_id)
+    records = journal.records(run_id)
+    wrong = check_chain(records, journal.before_run(head.row), journal.key)
+    if wrong is not None:
+        if wrong != len(records) or wrong == 1:
+            raise JournalUnreadable(f"run {run_id}, record {wrong} was changed: the run cannot be trusted (`beforehand verify`)")
+        logger.warning("run %s: its last record (%d) is damaged, and is dropped", run_id, wrong)
+        journal.drop_last(head)
+        records = records[:-1]
+    return Recorded(journal, head, read_past(records, go_on=True), run_id)
+
+
+def history_before(journal: Journal, start: Mapping[str, Any]) -> list[Message]:
+    """The history that a run began with, put together from the runs of its conversation before it."""
+    earlier: list[list[Message]] = []
+    base = start["base"]
+    while "after" in base:
+        past = read_past(journal.records(base["after"]))
+        if len(past.messages) != base["added"]:
+            raise JournalUnreadable(f"run {base['after']} has gone on since: the runs after it can no longer be resumed")
+        earlier.append(past.messages)
+        base = past.start["base"]
+    earlier.append([message_of(m) for m in base["messages"]])
+    return [message for messages in reversed(earlier) for message in messages]
+
+
+async def take_up(
+    plan: Any, run: RunState, run_id: str, answers: Mapping[str, HumanAnswer] | None, history: History, strict: bool
+) -> Recorded:
+    """Make `run` the recorded run, ready to go over its past and on. With nothing to go on with, `result` is set instead."""
+    journal = journal_of(plan)
+    lease = journal.lease(run_id, journal.head(run_id).row)
+    try:
+        recorded = load(journal, run_id)
+        await record_answers(recorded, answers)
+        for message in recorded.before():
+            history.append(message)
+        run.first_message = len(history)
+        if recorded.finished or recorded.waits:
+            for message in recorded.past.messages:
+                history.append(message)
+            recorded.result = recorded_result(recorded)
+            lease.release()
+        else:
+            await _begin_again(run, recorded, strict)
+            run.lease = lease
+        return recorded
+    except BaseException:
+        lease.release()
+        raise
+
+
+async def _begin_again(run: RunState, recorded: Recorded, strict: bool) -> None:
+    past = recorded.past
+    changed = differences(past.start, run.plan.tools, run.hooks.hooks)
+    if changed:
+        said = "; ".join(changed)
+        if strict:
+            raise RunChanged(f"run {recorded.run_id} cannot go on as it began: {said}")
+        logger.warning("run %s goes on, but not as it began: %s", recorded.run_id, said)
+    run.set_id(recorded.run_id)
+    run.use_limits(recorded.limits)
+    run.poll_first = past.start["poll_first"]
+    log = RunLog(recorded.journal, recorded.head, past)
+    log.add("resumed", {"pid": os.getpid(), "changed": changed})
+    await log.write()
+    log.begin(run)
+
+
+async def record_answers(recorded: Recorded, answers: Mapping[str, HumanAnswer] | None) -> None:
+    """Record what people answered. With `None`, what has no answer stays open; else it is refused."""
+    pending = recorded.past.pending
+    for call_id, answer in (answers or {}).items():
+        if call_id not in pending:
+            waiting = f"waiting are {', '.join(pending)}" if pending else "none is waiting"
+            raise UnknownAnswer(f"no call {call_id!r} of run {recorded.run_id} is waiting; {waiting}")
+        if not isinstance(answer, HumanAnswer):
+            raise UsageError(f"an answer is Approve(), Deny(...) or Edit(...), not a {type(answer).__name__}")
+    if answers is None or not pending:
+        return
+    for call_id, asked in pending.items():
+        await record_answer(recorded.journal, recorded.run_id, call_id, asked["args_digest"], answers.get(call_id), "resume")
+    recorded.past = read_past(recorded.journal.records(recorded.run_id), go_on=True)
+    recorded.head = recorded.journal.head(recorded.run_id)
+
+
+async def record_answer(
+    journal: Journal, run_id: str, call_id: str, digest: str, answer: HumanAnswer | None, by: str
+) -> None:
+    """Record one answer, in the run that asked: this one, or one inside a call of it."""
+    owner, inner = owner_of(journal, run_id, call_id)
+    log = RunLog(journal, journal.head(owner))
+    await log.answered(inner, digest, Deny(NOBODY) if answer is None else answer, by if answer is not None else "nobody")
+    if owner != run_id:  # the outer run hears of it too, so that it no longer waits for this
+        log = RunLog(journal, journal.head(run_id))
+        await log.answered(call_id, digest, Deny(NOBODY) if answer is None else answer, by)
+
+
+def owner_of(journal: Journal, run_id: str, call_id: str) -> tuple[str, str]:
+    """The run in which a waiting call was asked about, and its id there. A sub-agent's call is named "outer/inner"."""
+    place = call_id.find("/")
+    while place >= 0:
+        child = f"{run_id}/{call_id[:place]}"
+        if journal.has(child):
+            return owner_of(journal, child, call_id[place + 1 :])
+        place = call_id.find("/", place + 1)
+    return run_id, call_id
+
+
+# --- what a recorded run came to -----------------------------------------------------------------
+
+
+def recorded_result(recorded: Recorded) -> RunResult:
+    """The result of a run that is over, or waits, from its record."""
+    past = recorded.past
+    end = past.end or {}
+    around = {"run_id": recorded.run_id, "loop": past.start["loop"]}
+    decisions = tuple([read_decision(d, **around, seam=seam, call_id=call) for seam, call, d in past.decisions])
+    pending = () if past.suspended is None else tuple([read(p, PendingApproval) for p in past.suspended["pending"]])
+    turns = end.get("turns", past.suspended["turn"] if past.suspended is not None else 0)
+    return RunResult(
+        text=text_of_run(past.messages), messages=tuple(past.messages), usage=read(end.get("usage", {}), Usage),
+        stop_reason=end.get("stop_reason", "suspended"), decisions=decisions, error=_error(end.get("error")), pending=pending,
+        run_id=recorded.run_id, turns=turns, cost=end.get("cost", 0.0), reason=end.get("reason"),
+    )  # fmt: skip
+
+
+def _error(written: Mapping[str, Any] | None) -> RunError | None:
+    if written is None:
+        return None
+    cls = getattr(errors, written["type"], RunError)
+    if not (isinstance(cls, type) and issubclass(cls, RunError)) or cls is HookFailed:
+        cls = RunError
+    return cls(written["text"])
+
+
+def journal_of(plan: Any) -> Journal:
+    """The journal an agent keeps. `ConfigError` if it keeps none."""
+    if plan.journal is None:
+        raise ConfigError('this agent keeps no journal: make it with Agent(journal="runs.db") to resume its runs')
+    return plan.journal  # type: ignore[no-any-return]

@@ -1,0 +1,75 @@
+"""Records, and the chain that makes a change to any of them visible.
+
+Each record carries the hash of the one before it in its run; the first record of a run carries that of the first record
+of the run opened before. The number of records and the last hash stand beside the chain, so that a missing end shows too.
+With a key the hashes are HMACs: then not even somebody who can rewrite the whole file can make it look untouched.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from typing import Any
+
+import msgspec
+
+from ..frozen import Frozen
+
+FORMAT = 1
+"""The version of the format. A journal of a newer one is refused, an older one would be read as what it is."""
+
+KINDS: dict[str, str] = {
+    "run": "what the run was started with: prompts, history before, tools, hooks, model, parent call",
+    "resumed": "another process, or another attempt, goes on with it; what differs from the run's start",
+    "turn": "a turn begins: its number, why, and the queued messages it took",
+    "took": "queued messages that a turn took later",
+    "ruling": "the hooks of one seam were asked: their names, decisions, effects and what came of it",
+    "note": "something the core itself mended",
+    "instructions": "the text that dynamic instructions gave",
+    "request": "a request is about to leave: its digest, model, kind",
+    "released": "text that was shown while its reply still came in",
+    "retracted": "text that was shown and no longer counts",
+    "reply": "what came of a request: the message as stored, or how it failed",
+    "direct": "the answer to a request beside the conversation",
+    "message": "a message entered the history",
+    "intent": "a tool is about to run: its final arguments, their digest, its replay policy",
+    "outcome": "what became of a call, and the result as the model will read it",
+    "ask": "a call waits for a person: the question, the final arguments and their digest",
+    "answer": "what a person answered about a call, bound to that digest",
+    "settled": "a person said what became of a call whose outcome was not known",
+    "withdrawn": "a question that nobody has to answer any more",
+    "removed": "messages that a compaction replaced by a summary",
+    "suspended": "the run waits for a person",
+    "failed": "the run cannot go on for now; what follows until `end` only closes it",
+    "end": "the run is over: why, its usage and cost",
+}
+"""Every kind of record."""
+
+
+class Record(Frozen, gc=False):
+    """One record: the `n`th (from 1) of its run. `at` is in microseconds since 1970 (UTC), `body` is JSON."""
+
+    run_id: str
+    n: int
+    at: int
+    kind: str
+    body: bytes
+    hash: bytes = b""
+
+    @property
+    def data(self) -> Any:
+        """The body, decoded."""
+        return msgspec.json.decode(self.body)
+
+
+def link(before: bytes, record: Record, key: bytes | None = None) -> bytes:
+    """The hash of a record that follows the one with hash `before`: SHA-256, or its HMAC with a key. 32 bytes."""
+    head = f"{FORMAT}\n{record.run_id}\n{record.n}\n{record.at}\n{record.kind}\n".encode()
+    if key is None:
+        return hashlib.sha256(b"%b%b%b" % (before, head, record.body)).digest()
+    return hmac.digest(key, b"%b%b%b" % (before, head, record.body), "sha256")
+
+
+def seal(key: bytes | None, *parts: object) -> bytes:
+    """A signature over what stands beside the chain. Empty without a key."""
+    return b"" if key is None else hmac.digest(key, repr(parts).encode(), "sha256")

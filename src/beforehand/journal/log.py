@@ -1,0 +1,326 @@
+"""What a run tells its journal, and what the journal tells a run that goes on.
+
+The functions of the loop call this where something is decided or done. While a run goes over its past, the same calls
+give back what is recorded; where the record ends, the run is live again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+from ..contexts import digest_of
+from ..decisions import Effect, HumanAnswer, PendingApproval, Verdict
+from ..emitter import Emitter
+from ..errors import JournalError
+from ..events import AgentStart, DecisionRecord, MessageRetracted
+from ..messages import Message, ToolMessage
+from ..tools import ToolResult
+from .codec import Opaque, write_answer, write_changes, write_decision, write_effect, write_verdict
+from .past import Past
+from .recall import Recall
+from .sqlite import Entry, Head, Journal, encode, now
+
+RELEASE_SECONDS = 0.25
+"""Released text is recorded at most this often while a reply comes in."""
+
+class RunLog(Recall):
+    """The journal's side of one run. `head` is where its records end, `past` what is still to be gone over."""
+
+    def __init__(self, journal: Journal, head: Head, past: Past | None = None) -> None:
+        super().__init__(past)
+        self.journal, self.head = journal, head
+        self.broken: JournalError | None = None
+        self._entries: list[Entry] = []
+        self._flush: asyncio.Handle | None = None
+        self._seen = 0
+        """How many of the recorded messages the run has stored again."""
+        self._listeners: Emitter | None = None
+        self._open: dict[tuple[str, str | None], list[tuple[DecisionRecord, Verdict | str | None, tuple[Effect, ...]]]] = {}
+        self._of_chunks: list[dict[str, Any]] = []
+        self._results: dict[str, ToolResult] = {}
+        self._shown: dict[tuple[str, str], list[str]] = {}
+        self._showing: asyncio.TimerHandle | None = None
+
+    # --- writing ---
+
+    def add(self, kind: str, body: Any) -> None:
+        """Put a record down. It is written before the run waits for anything, or by `write`."""
+        if self.broken is not None:
+            return
+        self._entries.append((kind, now(), encode(body)))
+        if self._flush is None:
+            self._flush = asyncio.get_running_loop().call_soon(self._flush_now)
+
+    def _flush_now(self) -> None:
+        self._flush = None
+        if self._entries:
+            try:
+                self.journal.append(self.head, self._entries, wait=0)
+                self._entries = []
+            except JournalError as error:
+                if not error.temporary:
+                    self.broken = error
+
+    async def write(self, durable: bool = False) -> None:
+        """Write what was put down. With `durable`, wait for the disk as far as the journal is asked to. Raises `JournalError`."""
+        if self.broken is not None:
+            raise JournalError(str(self.broken))
+        if self._flush is not None:
+            self._flush.cancel()
+            self._flush = None
+        if self._entries:
+            entries, self._entries = self._entries, []
+            try:
+                await self.journal.write(self.head, entries)
+            except JournalError as error:
+                self.broken = error
+                raise
+        if durable:
+            await self.journal.sync()
+
+    # --- going over the past ---
+
+    def begin(self, run: Any) -> None:
+        """The run starts. While it goes over its past nobody hears of it: they have heard it before."""
+        run.journal = self
+        run.store = self.storing(run.store)
+        if self.past is not None:
+            self._listeners, run.events = run.events, Emitter()
+            self.refill(run)
+
+    async def go_live(self, run: Any) -> None:
+        """The record ends here: from now on the run decides and acts."""
+        if self.live:
+            return
+        self.live = True
+        assert self._listeners is not None and self.past is not None
+        run.events = self._listeners
+        if run.events.takers["agent_start"]:
+            await run.emit(AgentStart(**run.event_fields()))
+        for message_id, chars in self.past.shown.items():
+            self.add("retracted", {"message": message_id, "chars": chars})
+            if run.events.takers["message_retracted"]:
+                await run.emit(MessageRetracted(message_id=message_id, chars=chars, **run.event_fields()))
+
+    # --- messages ---
+
+    def storing(self, store: Any) -> Any:
+        """`store`, which also records the message."""
+
+        def record(message: Message) -> None:
+            store(message)
+            self._store(message)
+
+        return record
+
+    def _store(self, message: Message) -> None:
+        past = self.past
+        if past is not None and self._seen < len(past.messages):
+            self._seen += 1
+            return
+        if isinstance(message, ToolMessage):
+            result = self._results.get(message.tool_call_id)
+            if result is not None and result.content is message.content and result.details is message.details:
+                self.add("message", {"of": message.tool_call_id})
+                return
+        self.add("message", message)
+
+    # --- turns ---
+
+    def turn(self, run: Any, cause: str | None, incoming: Sequence[Message]) -> None:
+        """A turn begins with these messages. Those from the queues are recorded: nothing else would bring them back."""
+        if self._next("turn") is None:
+            data: dict[str, Any] = {"number": run.turn, "cause": cause}
+            if cause is not None:  # the first turn's messages are the run's prompts
+                data["took"] = [m for m in incoming if m.origin in ("steer", "follow_up")]
+            self.add("turn", data)
+
+    def took(self, messages: Sequence[Message]) -> None:
+        """The first turn took these messages from the queue, after its prompts."""
+        if self._next("took") is None:
+            self.add("took", {"took": messages})
+
+    # --- rulings ---
+
+    def decided(
+        self, seam: str, call_id: str | None, entry: DecisionRecord, verdict: Verdict | str | None, effects: tuple[Effect, ...]
+    ) -> None:
+        """A hook decided or failed. It is recorded with the ruling it belongs to."""
+        if seam == "on_chunk":
+            self._of_chunks.append(write_decision(entry))
+        else:
+            self._open.setdefault((seam, call_id), []).append((entry, verdict, effects))
+
+    def ruled(self, run: Any, seam: str, call_id: str | None, names: list[str], ruling: Any) -> None:
+        """The hooks of a seam have been asked. `ruling` is `None` where one of them failed and ended the run."""
+        made = self._open.pop((seam, call_id), ())
+        data: dict[str, Any] = {"seam": seam, "turn": run.turn, "hooks": names}
+        if call_id is not None:
+            data["call"] = call_id
+        if seam == "get_api_key":
+            data["again"] = True  # a key is never written down
+        if made:
+            data["decisions"] = [write_decision(entry) for entry, _, _ in made]
+            effects = [write_effect(effect) for _, _, given in made for effect in given]
+            if effects:
+                data["effects"] = effects
+        if ruling is None:
+            data["again"] = True
+        else:
+            try:
+                if ruling.changes:
+                    data["changes"] = write_changes(ruling.changes, run)
+                if ruling.heard:
+                    data["heard"] = [(write_verdict(verdict), hook.name, hook.where) for verdict, hook in ruling.heard]
+            except Opaque:
+                data.pop("changes", None)
+                data["again"] = True
+        if fired := self._new_counts(run):
+            data["fired"] = fired
+        self.add("ruling", data)
+
+    def _new_counts(self, run: Any) -> dict[str, int]:
+        rules = run.plan.hooks.rules
+        if rules is None:
+            return {}
+        new = {key: n for key, n in rules.counts().items() if n != self._fired.get(key, 0)}
+        self._fired.update(new)
+        return new
+
+    def note(self, record: DecisionRecord) -> None:
+        """The core mended something. It will again, so a run that goes over its past does not record it twice."""
+        if self.live:
+            self.add("note", {"turn": record.turn, "call": record.call_id, **write_decision(record)})
+
+    # --- requests ---
+
+    def text(self, text: str) -> None:
+        self.add("instructions", {"text": text})
+
+    async def request(self, run: Any, request: Any, model: Any, kind: str, digest: str) -> None:
+        """A request is about to leave."""
+        self.add("request", {
+            "turn": run.turn, "kind": kind, "model": model.name, "provider": model.provider, "endpoint": model.endpoint,
+            "digest": digest, "messages": len(request.messages), "tools": [tool.name for tool in request.tools],
+        })  # fmt: skip
+        await self.write()
+
+    def replied(self, run: Any, reply: Any, released: int) -> None:
+        """What came of it, once it is in the history."""
+        self._forget_shown()
+        data: dict[str, Any] = {"turn": run.turn, "stored": reply.message is not None, "released": released}
+        if reply.error is not None:
+            data["error"] = {"type": type(reply.error).__name__, "text": str(reply.error)}
+        if reply.interrupt is not None:
+            data["interrupt"] = reply.interrupt
+        if reply.aborted:
+            data["aborted"] = True
+        if run.hook_queue:
+            data["queue"] = run.hook_queue
+        if run.resend:
+            data["resend"] = True
+        if self._of_chunks:
+            data["decisions"], self._of_chunks = self._of_chunks, []
+        if fired := self._new_counts(run):
+            data["fired"] = fired
+        self.add("reply", data)
+
+    def released(self, message_id: str, kind: str, text: str) -> None:
+        """Text was shown while its reply still comes in."""
+        self._shown.setdefault((message_id, kind), []).append(text)
+        if self._showing is None:
+            self._showing = asyncio.get_running_loop().call_later(RELEASE_SECONDS, self._record_shown)
+
+    def _record_shown(self) -> None:
+        self._showing = None
+        for (message_id, kind), pieces in self._shown.items():
+            text = "".join(pieces)
+            self.add("released", {"message": message_id, "kind": kind, "text": text, "chars": len(text)})
+        self._shown.clear()
+
+    def _forget_shown(self) -> None:
+        """It is in the history now, or retracted."""
+        self._shown.clear()
+        if self._showing is not None:
+            self._showing.cancel()
+            self._showing = None
+
+    def retracted(self, message_id: str, chars: int) -> None:
+        if chars and self.live:
+            self._record_shown()
+            self.add("retracted", {"message": message_id, "chars": chars})
+
+    def direct(self, kind: str, text: str) -> None:
+        self.add("direct", {"kind": kind, "text": text})
+
+    # --- calls ---
+
+    async def intent(self, run: Any, call: Any, replay: str, by: str) -> None:
+        """A tool is about to run. Durable when this returns."""
+        args = call.args if call.args is not None else call.part.args
+        data = {
+            "turn": run.turn, "call": call.id, "name": call.name, "args": args, "digest": digest_of(args), "replay": replay,
+            "by": by, "key": f"{run.run_id}:{call.id}",
+        }  # fmt: skip
+        if call.parent_id is not None:
+            data["parent"] = call.parent_id
+        self.add("intent", data)
+        await self.write(durable=True)
+
+    def outcome(self, run: Any, call: Any, raw: ToolResult | None) -> None:
+        """What became of a call, once it is settled for good."""
+        past = self.past_call(call.id)
+        if past is not None and past.outcome is not None:
+            return
+        data: dict[str, Any] = {
+            "turn": run.turn, "call": call.id, "name": call.name, "outcome": call.outcome, "result": call.result,
+            "duration": call.duration, "cost": run.usage_cost,
+        }  # fmt: skip
+        if call.parent_id is not None:
+            data["parent"] = call.parent_id
+        if self.journal.raw and raw is not None and raw is not call.result:
+            data["raw"] = raw
+        self._results[call.id] = call.result
+        self.add("outcome", data)
+
+    # --- people ---
+
+    def ask(self, pending: PendingApproval) -> None:
+        """A call waits for a person."""
+        call = self.past_call(pending.call_id)
+        if call is None or not any(asked["args_digest"] == pending.args_digest for asked in call.asks):
+            self.add("ask", pending)
+
+    async def answered(self, call_id: str, args_digest: str, answer: HumanAnswer, by: str) -> None:
+        """A person has answered. Durable when this returns."""
+        self.add("answer", {"call": call_id, "digest": args_digest, "answer": write_answer(answer), "by": by})
+        await self.write(durable=True)
+
+    # --- the end ---
+
+    def failed(self, error: Exception) -> None:
+        """The run cannot go on for now. What follows only closes it."""
+        if not isinstance(error, JournalError):
+            self.add("failed", {"type": type(error).__name__, "text": str(error)})
+
+    async def ended(self, run: Any) -> None:
+        """The run is over, or waits for a person. Durable when this returns."""
+        if run.stop_reason == "suspended":
+            self.add("suspended", {"turn": run.turn, "pending": run.pending})
+        else:
+            data: dict[str, Any] = {
+                "stop_reason": run.stop_reason or "completed", "reason": run.reason, "usage": run.usage, "cost": run.usage_cost,
+                "turns": run.turn, "decisions": len(run.decisions),
+            }  # fmt: skip
+            if run.error is not None:
+                data["error"] = {"type": type(run.error).__name__, "text": str(run.error)}
+            self.add("end", data)
+        await self.write(durable=True)
+
+    async def give_up(self) -> None:
+        """The run is cut short from outside: what was put down is written if that is possible."""
+        with contextlib.suppress(JournalError):
+            await self.write()

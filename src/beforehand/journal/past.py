@@ -1,0 +1,185 @@
+"""What is recorded of a run, in the order in which the run will ask for it when it goes on.
+
+The loop itself goes over its past again, with the recorded decisions, replies and results in the place of hooks, models
+and tools. So there are two questions: what comes next on the run's own line (`line`: turns, rulings, replies), and what
+is known of one call (`calls`), since calls of one reply run side by side.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ..errors import JournalUnreadable
+from ..messages import Message, ToolMessage
+from .chain import Record, link
+from .codec import message_of, result_of
+
+LINE = frozenset({"turn", "took", "instructions", "request", "reply", "direct", "ruling"})
+"""Kinds of records that stand on the run's own line."""
+
+FOR_CALLS = frozenset({"prepare_tool_call", "before_tool_call", "after_tool_call"})
+
+
+class PastCall(msgspec.Struct):
+    """What is recorded of one call."""
+
+    rulings: dict[str, deque[dict[str, Any]]] = {}
+    intent: dict[str, Any] | None = None
+    outcome: dict[str, Any] | None = None
+    asks: list[dict[str, Any]] = []
+    answers: deque[dict[str, Any]] = deque()
+    settled: dict[str, Any] | None = None
+
+
+class Item(msgspec.Struct):
+    """One record on the run's own line. Of a reply, `message` is what it stored."""
+
+    kind: str
+    data: dict[str, Any]
+    message: Message | None = None
+
+
+class Past(msgspec.Struct):
+    """Everything recorded of a run, read once. `shown` counts the characters that a cut reply had shown, by message id."""
+
+    start: dict[str, Any]
+    line: deque[Item]
+    calls: dict[str, PastCall]
+    messages: list[Message]
+    end: dict[str, Any] | None = None
+    suspended: dict[str, Any] | None = None
+    shown: dict[str, int] = {}
+    decisions: list[tuple[str, str | None, dict[str, Any]]] = []
+    notes: list[dict[str, Any]] = []
+
+    @property
+    def pending(self) -> dict[str, dict[str, Any]]:
+        """The questions that nobody has answered yet, by the id of their call."""
+        waiting = {} if self.suspended is None else {p["call_id"]: p for p in self.suspended["pending"]}
+        return {call_id: p for call_id, p in waiting.items() if not ((call := self.calls.get(call_id)) and call.answers)}
+
+
+def check_chain(records: Sequence[Record], before: bytes, key: bytes | None) -> int | None:
+    """The number of the first record that is not as it was written, `None` if all are. `before` is what the first follows."""
+    for place, record in enumerate(records, records[0].n if records else 1):
+        if record.n != place or link(before, record, key) != record.hash:
+            return place
+        before = record.hash
+    return None
+
+
+def read_past(records: Sequence[Record], go_on: bool = False) -> Past:
+    """A run's past from its records. Raises `JournalUnreadable` for records that do not make a run.
+
+    With `go_on`, what a failure or the end of a process left half done is left out, because it will be done anew.
+    """
+    if not records or records[0].kind != "run":
+        raise JournalUnreadable(f"run {records[0].run_id if records else '?'} has no record of its start")
+    reader = _Reader(records[0].data)
+    for record in records[1:]:
+        data = record.data
+        try:
+            reader.take(record.kind, data)
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, msgspec.ValidationError) as error:
+            raise JournalUnreadable(f"run {record.run_id}, record {record.n} ({record.kind}) cannot be read: {error}") from None
+    if go_on:
+        reader.go_on()
+    return reader.past
+
+
+class _Reader:
+    """Takes one record after the other. What a failure left behind is forgotten: the run goes on from before it."""
+
+    def __init__(self, start: dict[str, Any]) -> None:
+        self.past = Past(start, deque(), {}, [])
+        self.open_request: tuple[int, int] | None = None
+        self.at_failure: tuple[int, int] | None = None
+        """Where the line and the messages end that still count."""
+
+    def take(self, kind: str, data: dict[str, Any]) -> None:
+        past = self.past
+        if kind == "ruling":
+            self._decisions(data)
+            if data["seam"] in FOR_CALLS:
+                self._call(data["call"]).rulings.setdefault(data["seam"], deque()).append(data)
+                return
+        if kind in LINE:
+            self._line(kind, data)
+        elif kind == "message":
+            past.messages.append(self._message(data))
+        elif kind == "intent":
+            self._call(data["call"]).intent = data
+        elif kind == "outcome":
+            self._call(data["call"]).outcome = data
+        elif kind == "ask":
+            self._call(data["call_id"]).asks.append(data)
+        elif kind == "answer":
+            self._call(data["call"]).answers.append(data)
+        elif kind == "settled":
+            self._call(data["call"]).settled = data
+        elif kind == "released":
+            past.shown[data["message"]] = past.shown.get(data["message"], 0) + data["chars"]
+        elif kind == "retracted":
+            past.shown.pop(data["message"], None)
+        elif kind == "note":
+            past.notes.append(data)
+        elif kind == "failed":
+            self.at_failure = self.at_failure or (len(past.line), len(past.messages))
+        elif kind == "suspended":
+            past.suspended = data
+        elif kind == "end":
+            past.end, past.suspended = data, None
+        elif kind == "resumed":
+            self.go_on()
+            past.end = past.suspended = None
+
+    def _line(self, kind: str, data: dict[str, Any]) -> None:
+        past = self.past
+        item = Item(kind, data)
+        if kind == "request":
+            self.open_request = len(past.line), len(past.messages)
+            past.shown.clear()
+        elif kind == "reply":
+            past.shown.clear()
+            self._decisions({**data, "seam": "on_chunk"})
+            if data.get("error") is not None:  # on resume it is sent again, after what was decided before it
+                self.at_failure = self.at_failure or self.open_request
+            elif data.get("stored"):
+                item.message = past.messages[-1]
+            self.open_request = None
+        past.line.append(item)
+
+    def go_on(self) -> None:
+        """Forget what a failure closed, and a request whose reply never came."""
+        where = self.at_failure or self.open_request
+        if where is not None:
+            while len(self.past.line) > where[0]:
+                self.past.line.pop()
+            del self.past.messages[where[1] :]
+        self.at_failure = self.open_request = None
+
+    def _call(self, call_id: str) -> PastCall:
+        call = self.past.calls.get(call_id)
+        if call is None:
+            call = self.past.calls[call_id] = PastCall()
+        return call
+
+    def _message(self, data: dict[str, Any]) -> Message:
+        if "of" not in data:
+            return message_of(data)
+        outcome = self.past.calls[data["of"]].outcome
+        assert outcome is not None
+        result = result_of(outcome["result"])
+        return ToolMessage(
+            data["of"], outcome["name"], result.content, result.is_error, result.details, result.usage, "tool", outcome["outcome"]
+        )
+
+    def _decisions(self, data: dict[str, Any]) -> None:
+        around = {"turn": data.get("turn", 0)}
+        for decision in data.get("decisions", ()):
+            self.past.decisions.append((decision.pop("seam", data["seam"]), data.get("call"), {**decision, **around}))
+

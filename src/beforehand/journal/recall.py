@@ -1,0 +1,193 @@
+"""What the journal tells a run that goes on: what has been decided, replied and done already.
+
+`line` are the records on the run's own line that are still to be gone over, in order; of calls everything is kept, because
+they run side by side.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import msgspec
+
+from ..decisions import Effect, HumanAnswer, Interrupt, Verdict
+from ..events import DecisionRecord
+from ..messages import Message
+from ..tools import ToolResult
+from .codec import (
+    message_of, read, read_answer, read_changes, read_decision, read_effect, read_verdict, result_of,
+)  # fmt: skip
+from .past import Item, Past, PastCall
+
+_NOTHING: deque[Item] = deque()
+
+
+class PastRuling(msgspec.Struct):
+    """A recorded ruling: the fields replaced, the refusals with the hooks they are from, effects and decisions."""
+
+    changes: dict[str, Any]
+    heard: list[tuple[Verdict, str, str]]
+    effects: list[Effect]
+    decisions: list[DecisionRecord]
+    again: bool = False
+    """It cannot be used: a hook failed, or gave what no record can hold. The hooks are asked again."""
+
+
+class PastReply(msgspec.Struct):
+    """A recorded reply: what it stored, how it ended, and what hooks had asked for on the way."""
+
+    message: Message | None
+    interrupt: Interrupt | None
+    aborted: bool
+    queue: list[Message]
+    resend: bool
+    released: int
+
+
+class Recall:
+    """A run's recorded past, while the run goes over it. `live` says that the record has ended."""
+
+    def __init__(self, past: Past | None) -> None:
+        self.past, self.live = past, past is None
+        self._fired: dict[str, int] = {}
+
+    @property
+    def line(self) -> deque[Item]:
+        """What is still to be gone over on the run's own line."""
+        return _NOTHING if self.live or self.past is None else self.past.line
+
+    def _next(self, kind: str) -> dict[str, Any] | None:
+        """The next record on the run's own line, if it is of this kind. Rulings nobody asks for any more are passed over."""
+        line = self.line
+        while line:
+            if line[0].kind == kind:
+                return line.popleft().data
+            if line[0].kind != "ruling":
+                return None
+            line.popleft()
+        return None
+
+    def refill(self, run: Any) -> None:
+        """Put the messages that the next recorded turn took from the queues back into them."""
+        for item in self.line:
+            if item.kind in ("turn", "took"):
+                for written in item.data.get("took", ()):
+                    message = message_of(written)
+                    (run.queues.steering if message.origin == "steer" else run.queues.follow_up).append(message)
+                if item.kind == "took" or run.turn:
+                    return
+            elif item.kind in ("request", "reply"):
+                return
+
+    # --- rulings ---
+
+    def knows_reply(self) -> bool:
+        """Whether the reply to the request that is being prepared is recorded."""
+        return any(item.kind == "reply" for item in self.line)
+
+    def past_ruling(self, run: Any, seam: str, call_id: str | None) -> PastRuling | None:
+        """What the hooks of this seam decided about this, if they have been asked."""
+        data = self._past_ruling_of_call(seam, call_id) if call_id is not None else self._past_ruling_on_line(seam)
+        if data is None or (data.get("again") and not self.line):
+            return None
+        around = {"run_id": run.run_id, "loop": run.loop, "turn": run.turn, "seam": seam, "call_id": call_id}
+        if data.get("fired"):
+            self._restore_counts(run, data["fired"])
+        return PastRuling(
+            read_changes(data.get("changes", {}), run),
+            [(read_verdict(v), v_hook, v_where) for v, v_hook, v_where in data.get("heard", ())],
+            [read_effect(effect) for effect in data.get("effects", ())],
+            [read_decision(decision, **around) for decision in data.get("decisions", ())],
+            data.get("again", False),
+        )
+
+    def _past_ruling_of_call(self, seam: str, call_id: str) -> dict[str, Any] | None:
+        call = self.past_call(call_id)
+        if call is None:
+            return None
+        rulings = call.rulings.get(seam)
+        if rulings:
+            return rulings.popleft()
+        over = call.outcome is not None or (call.intent is not None and seam != "after_tool_call")
+        return {} if over else None  # a hook that is new since then comes too late for this call
+
+    def _past_ruling_on_line(self, seam: str) -> dict[str, Any] | None:
+        line = self.line
+        for place, item in enumerate(line):
+            if item.kind != "ruling":
+                return {}  # its hooks are new since then: what comes after this is recorded already
+            if item.data["seam"] == seam:
+                for _ in range(place + 1):
+                    line.popleft()
+                return item.data
+        return {} if line else None
+
+    def _restore_counts(self, run: Any, fired: dict[str, int]) -> None:
+        self._fired.update(fired)
+        if run.plan.hooks.rules is not None:
+            run.plan.hooks.rules.restore_counts(fired)
+
+    # --- requests ---
+
+    def past_text(self) -> str | None:
+        """What dynamic instructions gave for the request that is being prepared."""
+        data = self._next("instructions")
+        return None if data is None else data["text"]
+
+    def past_reply(self, run: Any) -> PastReply | None:
+        """The reply to the request that would leave now, if it is recorded."""
+        if not self.knows_reply():
+            return None
+        line = self.line
+        while line[0].kind != "reply":
+            line.popleft()
+        item = line.popleft()
+        data = item.data
+        if data.get("fired"):
+            self._restore_counts(run, data["fired"])
+        interrupt = data.get("interrupt")
+        for decision in data.get("decisions", ()):
+            around = {"run_id": run.run_id, "loop": run.loop, "turn": run.turn, "seam": "on_chunk", "call_id": None}
+            run.decisions.append(read_decision(decision, **around))
+        return PastReply(
+            item.message, None if interrupt is None else read(interrupt, Interrupt), data.get("aborted", False),
+            [message_of(m) for m in data.get("queue", ())], data.get("resend", False), data.get("released", 0),
+        )  # fmt: skip
+
+    def past_direct(self) -> str | None:
+        """The recorded answer to a request beside the conversation."""
+        data = self._next("direct")
+        return None if data is None else data["text"]
+
+    # --- calls ---
+
+    def past_call(self, call_id: str) -> PastCall | None:
+        return None if self.past is None else self.past.calls.get(call_id)
+
+    def past_outcome(self, run: Any, call_id: str) -> tuple[str, ToolResult] | None:
+        """What became of a call, and the result as the model reads it."""
+        call = self.past_call(call_id)
+        if call is None or call.outcome is None:
+            return None
+        run.usage_cost = max(run.usage_cost, call.outcome["cost"])
+        return call.outcome["outcome"], result_of(call.outcome["result"])
+
+    def past_intent(self, call_id: str) -> dict[str, Any] | None:
+        """The intent of a call that has begun and has no outcome."""
+        call = self.past_call(call_id)
+        return call.intent if call is not None and call.outcome is None else None
+
+    def settlement(self, call_id: str) -> ToolResult | None:
+        """What a person has said about a call whose outcome was not known."""
+        call = self.past_call(call_id)
+        return result_of(call.settled["result"]) if call is not None and call.settled is not None else None
+
+    def past_answer(self, call_id: str, args_digest: str) -> HumanAnswer | None:
+        """What a person has answered about this call with these arguments."""
+        call = self.past_call(call_id)
+        while call is not None and call.answers:
+            data = call.answers.popleft()
+            if data.get("digest") == args_digest:
+                return read_answer(data["answer"])
+        return None

@@ -1,0 +1,85 @@
+"""Whether a journal is as it was written."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from ..frozen import Frozen
+from .chain import KINDS, Record, link, seal
+from .sqlite import Journal
+
+
+class Fault(Frozen):
+    """The first record that is not as it was written: its run (`None`: the journal itself), its number, what is wrong."""
+
+    run_id: str | None
+    n: int | None
+    why: str
+
+    def __str__(self) -> str:
+        where = "the journal" if self.run_id is None else f"run {self.run_id}" + (f", record {self.n}" if self.n else "")
+        return f"{where}: {self.why}"
+
+
+def verify(journal: Journal) -> list[Fault]:
+    """Check every record against the chain. The first fault of each run, in the order in which the runs were opened.
+
+    Without the key of a signed journal nothing can be checked: that is a fault too.
+    """
+    if journal.signed and journal.key is None:
+        return [Fault(None, None, "it is signed, and cannot be checked without its key")]
+    db = journal.db
+    db.execute("BEGIN")  # one moment of a journal that may be in use
+    try:
+        return _check(journal, db)
+    finally:
+        db.execute("COMMIT")
+
+
+def _check(journal: Journal, db: sqlite3.Connection) -> list[Fault]:
+    key = journal.key
+    facts = dict(db.execute("SELECT name, value FROM journal"))
+    faults: list[Fault] = []
+    before, opened = b"", 0
+    runs = db.execute("SELECT id, run_id, records, head, seal FROM runs ORDER BY id").fetchall()
+    for row, run_id, count, head, sealed in runs:
+        opened += 1
+        fault, first, last, seen = _check_run(db, row, run_id, before, key)
+        if fault is None and seen != count:
+            fault = Fault(run_id, min(seen, count) + 1, f"{count} records were written, {seen} are here")
+        if fault is None and (last != head or sealed != seal(key, run_id, count, head)):
+            fault = Fault(run_id, count, "the end of the chain is not the one that was written down beside it")
+        if fault is not None:
+            faults.append(fault)
+        before = first  # a later run is judged by what stands here now, so that one fault is named once
+    if opened != facts.get("opened"):
+        faults.append(Fault(None, None, f"{facts.get('opened')} runs were opened, {opened} are here"))
+    elif before != facts.get("head") or facts.get("seal") != seal(key, opened, before):
+        faults.append(Fault(None, None, "the last run is not the one that was written down as the last"))
+    known = {row for row, *_ in runs}
+    stray = [run for (run,) in db.execute("SELECT DISTINCT run FROM records") if run not in known]
+    if stray:
+        faults.append(Fault(None, None, f"there are records of {len(stray)} runs that were never opened"))
+    return faults
+
+
+def _check_run(
+    db: sqlite3.Connection, row: int, run_id: str, before: bytes, key: bytes | None
+) -> tuple[Fault | None, bytes, bytes, int]:
+    """The first fault of a run; the hashes of its first and last record, and how many there are."""
+    first, seen = b"", 0
+    fault: Fault | None = None
+    rows = db.execute("SELECT n, at, kind, body, hash FROM records WHERE run = ? ORDER BY n", (row,))
+    for n, at, kind, body, found in rows:
+        seen += 1
+        if seen == 1:
+            first = found
+        if fault is None:
+            if n != seen:
+                fault = Fault(run_id, seen, f"it is missing (the next that is here is {n})")
+            elif kind not in KINDS:
+                fault = Fault(run_id, n, f"its kind {kind!r} is unknown")
+            elif link(before, Record(run_id, n, at, kind, body), key) != found:
+                fault = Fault(run_id, n, "it was changed, moved or put in: its hash does not follow from the one before")
+        before = found
+    return fault, first, before, seen
