@@ -18,8 +18,9 @@ from .history import History
 from .journal.codec import message_of, read, read_decision
 from .journal.fingerprint import differences, of_tool, prints_of
 from .journal.log import RunLog
+from .journal.opening import JournalBusy, RunExists
 from .journal.past import Past, check_chain, read_past
-from .journal.sqlite import Head, Journal, JournalBusy, RunExists, encode, now
+from .journal.sqlite import Head, Journal, encode, now
 from .limits import Limits
 from .messages import Message, Usage
 from .results import RunResult, text_of_run

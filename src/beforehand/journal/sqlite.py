@@ -14,31 +14,16 @@ from typing import Any, Literal
 
 import msgspec
 
-from ..errors import ConfigError, JournalError, JournalUnreadable, UnknownRun
-from .chain import FORMAT, Record, link, seal
+from ..errors import ConfigError, JournalError, UnknownRun
+from .chain import Record, link, seal
 from .lease import Lease, Leases
+from .opening import BUSY_SECONDS, JournalBusy, RunExists, as_error, open_database
 
 Durability = Literal["full", "normal"]
 DURABILITIES = ("full", "normal")
 
-BUSY_SECONDS = 30.0
-"""How long a write waits for another process's, away from the event loop."""
-
-CHECKPOINT_PAGES = 1000
-"""The log is folded into the file once it has about this many pages, in a thread."""
-
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS journal (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS runs (
-    id INTEGER PRIMARY KEY, run_id TEXT NOT NULL UNIQUE, parent TEXT, records INTEGER NOT NULL, head BLOB NOT NULL,
-    seal BLOB NOT NULL
-);
-CREATE TABLE IF NOT EXISTS records (
-    seq INTEGER PRIMARY KEY, run INTEGER NOT NULL, n INTEGER NOT NULL, at INTEGER NOT NULL, kind TEXT NOT NULL,
-    body BLOB NOT NULL, hash BLOB NOT NULL
-);
-CREATE UNIQUE INDEX IF NOT EXISTS records_of_run ON records (run, n);
-"""
+FOLD_COMMITS = 1000
+"""After about so many commits SQLite's log is folded into the file, in a thread."""
 
 Entry = tuple[str, int, bytes]
 """What is to be recorded: kind, time in microseconds, body as JSON."""
@@ -102,6 +87,8 @@ class Journal:
         self._wal: int | None = None
         self._pid = 0
         self._folding = False
+        self._commits = 0
+        self._wait = -1.0
 
     def __repr__(self) -> str:
         signed = ", signed" if self._key is not None else ""
@@ -115,69 +102,8 @@ class Journal:
         if self._db is None or self._pid != os.getpid():
             with self._lock:
                 if self._db is None or self._pid != os.getpid():
-                    self._db, self._wal, self._pid = self._open(), None, os.getpid()
+                    self._db, self._wal, self._pid = open_database(self.path, self._key, self.readonly), None, os.getpid()
         return self._db
-
-    def _open(self) -> sqlite3.Connection:
-        if self.readonly and not self.path.is_file():
-            raise JournalUnreadable(f"there is no journal {self.path}")
-        folder = self.path.parent
-        if not folder.is_dir():
-            raise JournalUnreadable(f"the journal {self.path} cannot be opened: there is no folder {folder}")
-        try:
-            where = f"file:{_quoted(self.path)}?mode={'ro' if self.readonly else 'rwc'}"
-            db = sqlite3.connect(where, uri=True, isolation_level=None, check_same_thread=False, timeout=BUSY_SECONDS)
-        except sqlite3.Error as error:
-            raise JournalUnreadable(f"the journal {self.path} cannot be opened: {error}") from None
-        try:
-            self._prepare(db)
-        except sqlite3.DatabaseError as error:
-            db.close()
-            raise JournalUnreadable(f"{self.path} is not a journal that can be read: {error}") from None
-        except BaseException:
-            db.close()
-            raise
-        return db
-
-    def _prepare(self, db: sqlite3.Connection) -> None:
-        tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        if tables and "journal" not in tables:
-            raise JournalUnreadable(f"{self.path} is a database of something else (it has {min(tables)!r}), not a journal")
-        if not tables and self.readonly:
-            raise JournalUnreadable(f"{self.path} is empty: no run has been recorded in it")
-        if not self.readonly:
-            db.execute("PRAGMA journal_mode = WAL")
-            db.execute("PRAGMA synchronous = NORMAL")  # the waiting is done by `sync`, off the event loop
-            db.execute("PRAGMA wal_autocheckpoint = 0")  # folding waits for the disk too: see `_fold`
-            if not tables:
-                self._create(db)
-        found = db.execute("SELECT value FROM journal WHERE name = 'format'").fetchone()
-        version = found[0] if found else None
-        if version != FORMAT:
-            newer = isinstance(version, int) and version > FORMAT
-            hint = "a newer version of beforehand wrote it: use that one" if newer else "it is damaged"
-            raise JournalUnreadable(f"{self.path} has journal format {version!r}, and this version reads {FORMAT}: {hint}")
-        self._check_key(db)
-
-    def _create(self, db: sqlite3.Connection) -> None:
-        db.execute("BEGIN IMMEDIATE")  # several processes may open a new file at once
-        try:
-            for statement in _SCHEMA.split(";"):
-                db.execute(statement)
-            facts = (("format", FORMAT), ("signed", int(self._key is not None)), ("opened", 0), ("head", b""))
-            db.executemany("INSERT OR IGNORE INTO journal VALUES (?, ?)", facts)
-            db.execute("INSERT OR IGNORE INTO journal VALUES ('seal', ?)", (seal(self._key, 0, b""),))
-            db.execute("COMMIT")
-        except BaseException:
-            db.execute("ROLLBACK")
-            raise
-
-    def _check_key(self, db: sqlite3.Connection) -> None:
-        (signed,) = db.execute("SELECT value FROM journal WHERE name = 'signed'").fetchone() or (0,)
-        if signed and self._key is None and not self.readonly:
-            raise JournalUnreadable(f"{self.path} is signed: give the key it was made with")
-        if not signed and self._key is not None:
-            raise JournalUnreadable(f"{self.path} is not signed, but a key was given: a key is chosen when a journal is made")
 
     @property
     def signed(self) -> bool:
@@ -208,18 +134,21 @@ class Journal:
         with self._lock:
             db = self.db
             try:
-                db.execute(f"PRAGMA busy_timeout = {int(wait * 1000)}")
+                if wait != self._wait:
+                    db.execute(f"PRAGMA busy_timeout = {int(wait * 1000)}")
+                    self._wait = wait
                 db.execute("BEGIN IMMEDIATE")
             except sqlite3.OperationalError as error:
-                raise _as_error(self.path, error) from None
+                raise as_error(self.path, error) from None
             try:
                 yield db
                 db.execute("COMMIT")
+                self._commits += 1
             except BaseException as error:
                 with contextlib.suppress(sqlite3.Error):
                     db.execute("ROLLBACK")
                 if isinstance(error, sqlite3.Error):
-                    raise _as_error(self.path, error) from None
+                    raise as_error(self.path, error) from None
                 raise
 
     def open_run(self, run_id: str, entry: Entry, parent: str | None = None, wait: float = BUSY_SECONDS) -> Head:
@@ -245,23 +174,31 @@ class Journal:
     def append(self, head: Head, entries: Sequence[Entry], wait: float = BUSY_SECONDS) -> None:
         """Add records to a run, all or none, and move `head` on. Others may have added to it meanwhile."""
         with self._writing(wait) as db:
-            count, before = head.records, head.hash
-            found = db.execute("SELECT records, head FROM runs WHERE id = ?", (head.row,)).fetchone()
-            if found is None:
-                raise JournalError(f"the records of run {head.run_id} are no longer in {self.path}")
-            if found != (count, before):
-                count, before = found
-            rows = []
-            for kind, at, body in entries:
-                count += 1
-                before = link(before, Record(head.run_id, count, at, kind, body), self._key)
-                rows.append((head.row, count, at, kind, body, before))
+            rows, end = self._chained(head, entries)
+            if not self._move(db, head, rows, end):
+                found = db.execute("SELECT records, head FROM runs WHERE id = ?", (head.row,)).fetchone()
+                if found is None:
+                    raise JournalError(f"the records of run {head.run_id} are no longer in {self.path}")
+                head.records, head.hash = found
+                rows, end = self._chained(head, entries)
+                self._move(db, head, rows, end)
             db.executemany(_INSERT, rows)
-            db.execute(
-                "UPDATE runs SET records = ?, head = ?, seal = ? WHERE id = ?",
-                (count, before, seal(self._key, head.run_id, count, before), head.row),
-            )
-        head.records, head.hash = count, before
+        head.records, head.hash = rows[-1][1], end
+
+    def _chained(self, head: Head, entries: Sequence[Entry]) -> tuple[list[tuple[Any, ...]], bytes]:
+        count, before, rows = head.records, head.hash, []
+        for kind, at, body in entries:
+            count += 1
+            before = link(before, Record(head.run_id, count, at, kind, body), self._key)
+            rows.append((head.row, count, at, kind, body, before))
+        return rows, before
+
+    def _move(self, db: sqlite3.Connection, head: Head, rows: list[tuple[Any, ...]], end: bytes) -> bool:
+        """Write down where the chain ends now. False if it did not end where `head` says, and nothing was written."""
+        count = rows[-1][1]
+        values = (count, end, seal(self._key, head.run_id, count, end), head.row, head.records, head.hash)
+        query = "UPDATE runs SET records = ?, head = ?, seal = ? WHERE id = ? AND records = ? AND head = ?"
+        return db.execute(query, values).rowcount == 1
 
     def drop_last(self, head: Head) -> None:
         """Take away the last record of a run, which is damaged."""
@@ -304,15 +241,9 @@ class Journal:
 
     def _fold(self) -> None:
         """Move the log into the file when it has grown, in a thread: that waits for the disk."""
-        if self._folding or self.readonly:
-            return
-        try:
-            if os.fstat(self._wal_file()).st_size < CHECKPOINT_PAGES * 4096:
-                return
-        except OSError:
-            return
-        self._folding = True
-        threading.Thread(target=self._fold_now, name="beforehand:journal", daemon=True).start()
+        if self._commits >= FOLD_COMMITS and not self._folding:
+            self._folding, self._commits = True, 0
+            threading.Thread(target=self._fold_now, name="beforehand:journal", daemon=True).start()
 
     def _fold_now(self) -> None:
         try:
@@ -369,29 +300,3 @@ class Journal:
 
 
 _INSERT = "INSERT INTO records (run, n, at, kind, body, hash) VALUES (?, ?, ?, ?, ?, ?)"
-
-
-class JournalBusy(JournalError):
-    """Another process is writing."""
-
-    temporary = True
-
-
-class RunExists(Exception):
-    """A run of this id is recorded already."""
-
-
-def _as_error(path: Path, error: sqlite3.Error) -> JournalError:
-    name = getattr(error, "sqlite_errorname", "")
-    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-        return JournalBusy(f"the journal {path} is being written by another process")
-    why = {
-        "SQLITE_FULL": "the disk is full", "SQLITE_READONLY": "it may not be written", "SQLITE_CANTOPEN": "it cannot be opened",
-    }.get(name) or str(error)  # fmt: skip
-    return JournalError(f"the journal {path} could not be written ({why}): the run stopped before its next effect")
-
-
-def _quoted(path: Path) -> str:
-    from urllib.parse import quote
-
-    return quote(str(path.absolute()))

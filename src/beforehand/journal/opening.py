@@ -1,0 +1,110 @@
+"""How a journal's file is made, recognised, and refused."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from urllib.parse import quote
+
+from ..errors import JournalError, JournalUnreadable
+from .chain import FORMAT, seal
+
+BUSY_SECONDS = 30.0
+"""How long a write waits for another process's, away from the event loop."""
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS journal (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS runs (
+    id INTEGER PRIMARY KEY, run_id TEXT NOT NULL UNIQUE, parent TEXT, records INTEGER NOT NULL, head BLOB NOT NULL,
+    seal BLOB NOT NULL
+);
+CREATE TABLE IF NOT EXISTS records (
+    seq INTEGER PRIMARY KEY, run INTEGER NOT NULL, n INTEGER NOT NULL, at INTEGER NOT NULL, kind TEXT NOT NULL,
+    body BLOB NOT NULL, hash BLOB NOT NULL
+);
+CREATE UNIQUE INDEX IF NOT EXISTS records_of_run ON records (run, n);
+"""
+
+
+def open_database(path: Path, key: bytes | None, readonly: bool) -> sqlite3.Connection:
+    """A connection to the journal `path`, which is made if need be. Raises `JournalUnreadable` for anything else."""
+    if readonly and not path.is_file():
+        raise JournalUnreadable(f"there is no journal {path}")
+    if not path.parent.is_dir():
+        raise JournalUnreadable(f"the journal {path} cannot be opened: there is no folder {path.parent}")
+    where = f"file:{quote(str(path.absolute()))}?mode={'ro' if readonly else 'rwc'}"
+    try:
+        db = sqlite3.connect(where, uri=True, isolation_level=None, check_same_thread=False, timeout=BUSY_SECONDS)
+    except sqlite3.Error as error:
+        raise JournalUnreadable(f"the journal {path} cannot be opened: {error}") from None
+    try:
+        _prepare(db, path, key, readonly)
+    except sqlite3.DatabaseError as error:
+        db.close()
+        raise JournalUnreadable(f"{path} is not a journal that can be read: {error}") from None
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _prepare(db: sqlite3.Connection, path: Path, key: bytes | None, readonly: bool) -> None:
+    tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if tables and "journal" not in tables:
+        raise JournalUnreadable(f"{path} is a database of something else (it has {min(tables)!r}), not a journal")
+    if not tables and readonly:
+        raise JournalUnreadable(f"{path} is empty: no run has been recorded in it")
+    if not readonly:
+        db.execute("PRAGMA page_size = 2048")  # of a new file: a commit writes whole pages, and ours are small
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = NORMAL")  # `Journal.sync` waits for the disk, off the event loop
+        db.execute("PRAGMA wal_autocheckpoint = 0")  # folding waits for the disk too, so that is done in a thread
+        if not tables:
+            _create(db, key)
+    found = db.execute("SELECT value FROM journal WHERE name = 'format'").fetchone()
+    version = found[0] if found else None
+    if version != FORMAT:
+        newer = isinstance(version, int) and version > FORMAT
+        hint = "a newer version of beforehand wrote it: use that one" if newer else "it is damaged"
+        raise JournalUnreadable(f"{path} has journal format {version!r}, and this version reads {FORMAT}: {hint}")
+    (signed,) = db.execute("SELECT value FROM journal WHERE name = 'signed'").fetchone() or (0,)
+    if signed and key is None and not readonly:
+        raise JournalUnreadable(f"{path} is signed: give the key it was made with")
+    if not signed and key is not None:
+        raise JournalUnreadable(f"{path} is not signed, but a key was given: a key is chosen when a journal is made")
+
+
+def _create(db: sqlite3.Connection, key: bytes | None) -> None:
+    db.execute("BEGIN IMMEDIATE")  # several processes may open a new file at once
+    try:
+        for statement in _SCHEMA.split(";"):
+            db.execute(statement)
+        facts = (("format", FORMAT), ("signed", int(key is not None)), ("opened", 0), ("head", b""), ("seal", seal(key, 0, b"")))
+        db.executemany("INSERT OR IGNORE INTO journal VALUES (?, ?)", facts)
+        db.execute("COMMIT")
+    except BaseException:
+        db.execute("ROLLBACK")
+        raise
+
+
+# --- what goes wrong -----------------------------------------------------------------------------
+
+
+class JournalBusy(JournalError):
+    """Another process is writing."""
+
+    temporary = True
+
+
+class RunExists(Exception):
+    """A run of this id is recorded already."""
+
+
+def as_error(path: Path, error: sqlite3.Error) -> JournalError:
+    name = getattr(error, "sqlite_errorname", "")
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return JournalBusy(f"the journal {path} is being written by another process")
+    why = {
+        "SQLITE_FULL": "the disk is full", "SQLITE_READONLY": "it may not be written", "SQLITE_CANTOPEN": "it cannot be opened",
+    }.get(name) or str(error)  # fmt: skip
+    return JournalError(f"the journal {path} could not be written ({why}): the run stopped before its next effect")
