@@ -66,7 +66,7 @@ def main() -> None:
         began = time.perf_counter()
         asyncio.run(full.run("go"))
         took = (time.perf_counter() - began) / 200
-        print(f'turn, "full"            {took * 1e6:8.0f} µs wall; one fsync of this disk takes {fsync_seconds(folder) * 1e6:.0f} µs')
+        print(f'turn, "full"            {took * 1e6:8.0f} µs wall; one fsync here takes {fsync_seconds(folder) * 1e6:.0f} µs')
         journal = Journal(folder / "n0.db", durability="normal")
         began = time.perf_counter()
         asyncio.run(agent(ScriptedModel([]), journal=journal).resume("r0"))
