@@ -35,7 +35,8 @@ class Agent:
     rules, the folder that BEFOREHAND_HOOKS_DIR (or LLM_CHAT_HOOKS_DIR) names is loaded. `on_ask` answers `Ask` while the
     run waits; without it the run suspends. `prices` by model name make `run.cost`. `journal` is the path of a file in which
     every run is recorded, so that `resume` can go on with it; `durability`, `journal_key` and `journal_raw` are as in
-    `beforehand.journal.Journal`. Raises a `ConfigError` for anything
+    `beforehand.journal.Journal`. `shadow_hooks` are the hooks you may want to have instead: they are asked and never obeyed,
+    and what they would have decided otherwise is in `result.shadow`. Raises a `ConfigError` for anything
     that can never work.
     """
 
@@ -65,11 +66,12 @@ class Agent:
         durability: str = "full",
         journal_key: bytes | None = None,
         journal_raw: bool = False,
+        shadow_hooks: Iterable[Hook | Any] = (),
     ) -> None:
         settings = {
             "limits": limits, "options": options, "thinking_level": thinking_level, "tool_mode": tool_mode, "on_ask": on_ask,
             "prices": prices, "name": name, "journal": journal, "durability": durability, "journal_key": journal_key,
-            "journal_raw": journal_raw,
+            "journal_raw": journal_raw, "shadow_hooks": shadow_hooks,
         }  # fmt: skip
         tools, hooks = tuple(listed(tools, "tools")), tuple(listed(hooks, "hooks"))
         listeners = tuple(listed(listeners, "listeners"))

@@ -93,6 +93,7 @@ def make_plan(
         model=loaded, system=system, dynamic=dynamic, tools=made, hooks=load_hooks(hooks), limits=limits,
         options=options, tool_mode=settings["tool_mode"], prices=prices, on_ask=on_ask, resolve_model=resolve,
         name=settings["name"], journal=load_journal(settings),
+        shadow=load_hooks(settings["shadow_hooks"], shadow=True) if settings["shadow_hooks"] else None,
     )  # fmt: skip
 
 
@@ -161,16 +162,16 @@ def load_tools(tools: Iterable[Any]) -> tuple[Tool, ...]:
     return tuple(loaded.values())
 
 
-def load_hooks(items: Iterable[Any]) -> HookSource:
+def load_hooks(items: Iterable[Any], shadow: bool = False) -> HookSource:
     """Hooks as given; a path stands for the hooks of a Python file, or the rules of a rule file or folder.
 
     All rules make one set, which stands where the first of their paths is given. The environment's folder is used if no
-    path is given for rules, and then comes last.
+    path is given for rules, and then comes last. For hooks in the `shadow` it is not used, and their rules log nothing.
     """
     before: list[Any] = []
     after: list[Any] = []
     paths: list[Path] = []
-    for item in listed(items, "hooks"):
+    for item in listed(items, "shadow_hooks" if shadow else "hooks"):
         place = after if paths else before
         if not isinstance(item, str | Path):
             place.append(item)
@@ -178,16 +179,21 @@ def load_hooks(items: Iterable[Any]) -> HookSource:
             place += hooks_in_file(Path(item))
         else:
             paths.append(Path(item))
-    if not paths and any(os.environ.get(name) for name in RULES_FROM):
+    if not shadow and not paths and any(os.environ.get(name) for name in RULES_FROM):
         folder = importlib.import_module("beforehand.rules").rules_folder(None, os.environ)
         paths = [folder] if folder is not None else []
     first, last = collect(before), collect(after)
     if not paths:
         return HookSource(HookSet(first))
-    rules = importlib.import_module("beforehand.rules").load_rules(paths)
+    module = importlib.import_module("beforehand.rules")
+    rules = module.load_rules(paths, _say_nothing) if shadow else module.load_rules(paths)
     source = HookSource(HookSet([*first, *rules.hooks, *last]), rules)
     source.compose = lambda new: HookSet([*first, *new.hooks, *last])
     return source
+
+
+def _say_nothing(action: str, text: str, where: str) -> None:
+    """The voice of rules in the shadow."""
 
 
 RULES_FROM = ("BEFOREHAND_HOOKS_DIR", "LLM_CHAT_HOOKS_DIR")

@@ -221,6 +221,11 @@ class Conversation:
         if limits is not None:
             run.use_limits(limits)
         run.deps = deps
+        if self.plan.shadow is not None:
+            from .shadow import Shadow
+
+            run.shadow = Shadow(self.plan.shadow.current)
+            run.hooks = run.shadow.visiting(run.hooks)
         return run
 
     def _what_continues(self) -> tuple[list[Message], bool]:

@@ -15,6 +15,7 @@ from . import errors
 from .decisions import Deny, HumanAnswer, PendingApproval
 from .errors import ConfigError, HookFailed, JournalError, JournalUnreadable, RunChanged, RunError, UnknownAnswer, UsageError
 from .history import History
+from .hooks.dispatch import UNSEEN
 from .journal.codec import message_of, read, read_decision
 from .journal.fingerprint import differences, of_tool, prints_of
 from .journal.log import RunLog
@@ -39,8 +40,10 @@ async def begin_record(run: RunState, prompts: Sequence[Message], base: Mapping[
     journal: Journal = run.plan.journal
     start = {
         "agent": run.plan.name, "loop": run.loop, "model": run.model.name, "provider": run.model.provider,
-        "tools": {tool.name: of_tool(tool) for tool in run.plan.tools}, "hooks": prints_of(run.hooks.hooks),
+        "tools": {tool.name: of_tool(tool) for tool in run.plan.tools}, "hooks": prints_of(_own(run)),
         "prompts": prompts, "base": base, "limits": msgspec.to_builtins(run.limits), "poll_first": run.poll_first,
+        "system": run.plan.system, "tool_mode": "sequential" if run.sequential else "parallel",
+        "queue_modes": [run.queues.steering_mode, run.queues.follow_up_mode],
     }  # fmt: skip
     if run.parent_call_id is not None:
         start["parent_call"] = run.parent_call_id
@@ -57,6 +60,11 @@ async def begin_record(run: RunState, prompts: Sequence[Message], base: Mapping[
         ) from None
     run.lease = journal.lease(run.run_id, head.row)
     RunLog(journal, head).begin(run)
+
+
+def _own(run: RunState) -> list[Any]:
+    """The run's hooks, without those that only hold a place for its shadow."""
+    return [hook for hook in run.hooks.hooks if hook.where != UNSEEN]
 
 
 def base_of(history: History, length: int, before: tuple[str, int, int] | None) -> dict[str, Any]:
@@ -181,7 +189,7 @@ async def take_up(
 
 async def _begin_again(run: RunState, recorded: Recorded, strict: bool) -> None:
     past = recorded.past
-    changed = differences(past.start, run.plan.tools, run.hooks.hooks)
+    changed = differences(past.start, run.plan.tools, _own(run))
     if changed:
         said = "; ".join(changed)
         if strict:
@@ -190,6 +198,7 @@ async def _begin_again(run: RunState, recorded: Recorded, strict: bool) -> None:
     run.set_id(recorded.run_id)
     run.use_limits(recorded.limits)
     run.poll_first = past.start["poll_first"]
+    run.queues.steering_mode, run.queues.follow_up_mode = past.start["queue_modes"]
     log = RunLog(recorded.journal, recorded.head, past)
     log.add("resumed", {"pid": os.getpid(), "changed": changed})
     await log.write()

@@ -22,7 +22,7 @@
         ├── HookFailed                   4   a hook raised, timed out or returned nonsense
         ├── RequestTooLarge              5   the request would not fit the model's window
         ├── RequestBlocked               4   a gate refused a request beside the conversation (a summary)
-        ├── JournalError                 9   the journal could not be written; nothing more was done
+        ├── JournalError                 10  the journal could not be written; nothing more was done
         └── ModelError                   5   the model endpoint failed
             ├── AuthenticationError      6       it refused the key
             ├── RateLimited              7       `.retry_after` in seconds, where it said so
@@ -149,7 +149,7 @@ class RequestBlocked(RunError):
 class JournalError(RunError):
     """The journal could not be written. The run stopped before its next effect; what is recorded stays readable."""
 
-    exit_code = 9
+    exit_code = 10
     temporary = False
 
 

@@ -29,9 +29,12 @@ async def begin_once(run: RunState, call: Call) -> bool:
     assert tool is not None
     if (outcome := journal.past_outcome(run, call.id)) is not None:
         call.outcome, call.result = outcome
-        call.recalled = True
         run.tools_run += outcome[0] in ("ran", "failed", "timed_out")
-        _what_hooks_wanted(run, call)
+        if journal.rehearsal:  # other hooks are to see what it gave
+            call.edits = 0
+        else:
+            call.recalled = True
+            _what_hooks_wanted(run, call)
         return False
     await journal.go_live(run)
     policy, by = replay_policy(run, call)

@@ -45,5 +45,7 @@ class Plan(Frozen, kw_only=True):
     resolve_model: Callable[[str], Any]
     name: str = "agent"
     journal: Any = None
+    shadow: Any = None
+    """The hooks that are asked and never obeyed, a `HookSource`."""
     never_again: frozenset[str] = frozenset()
     """Tools whose calls the owner forbids to repeat, whatever the tool itself says."""

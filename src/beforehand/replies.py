@@ -19,7 +19,7 @@ async def ask_once(run: RunState, outgoing: Outgoing) -> Reply:
     journal = run.journal
     if (past := journal.past_reply(run)) is not None:
         run.requests_sent += 1
-        return _take_up(run, past)
+        return await _take_up(run, past)
     await journal.go_live(run)
     await journal.request(run, outgoing.request, outgoing.model, "turn", digest_of(request_value(outgoing.request)))
     return await _receive(run, send(run, outgoing), outgoing)
@@ -31,7 +31,7 @@ async def take_answer(run: RunState, message: AssistantMessage, outgoing: Outgoi
     if run.journal is None:
         return await receive_reply(run, replay(message), outgoing)
     if (past := run.journal.past_reply(run)) is not None:
-        return _take_up(run, past)
+        return await _take_up(run, past)
     await run.journal.go_live(run)
     return await _receive(run, replay(message), outgoing)
 
@@ -43,12 +43,14 @@ async def _receive(run: RunState, events: Any, outgoing: Outgoing) -> Reply:
     return reply
 
 
-def _take_up(run: RunState, past: Any) -> Reply:
+async def _take_up(run: RunState, past: Any) -> Reply:
     """A recorded reply, as if it had just come in."""
     run.messages_made += 1
     run.characters_released += past.released
     run.hook_queue, run.resend = past.queue, past.resend
     message = past.message
+    if run.shadow is not None and run.shadow.again and message is not None:
+        await run.shadow.read_again(run, message)
     if message is not None:
         run.store(message)
         run.add_usage(message.usage, message.model)

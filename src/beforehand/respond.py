@@ -33,8 +33,8 @@ async def receive_reply(run: RunState, events: AsyncIterator[ModelEvent], by: Ou
     """Take in one reply and store it. Never raises for what the model, a hook or an abort did: the reply says so."""
     draft = Draft(run.next_message_id(), by)
     draft.raw = by.whole
-    guard = None
-    if run.hooks.on_chunk:
+    guard: Any = None
+    if run.hooks.on_chunk or run.shadow is not None:
         guard = _guard(run, run.hooks.on_chunk, draft)
     if run.hooks.on_message and any([hook.hold for hook in run.hooks.on_message]):
         draft.withheld = []
@@ -42,6 +42,8 @@ async def receive_reply(run: RunState, events: AsyncIterator[ModelEvent], by: Ou
     try:
         await _receive(run, draft, guard, events)
         message = complete = draft.message(draft.stop_reason or "stop")
+        if run.shadow is not None:
+            guard.compare(None)
         if run.hooks.on_message:
             message = await _judge(run, draft, message, run.hooks.on_message)
         if run.events.takers["message_end"]:
@@ -51,6 +53,8 @@ async def receive_reply(run: RunState, events: AsyncIterator[ModelEvent], by: Ou
         return Reply(message)
     except Interrupted as stop:
         run.scope = IDLE
+        if run.shadow is not None and complete is None:
+            guard.compare(stop.verdict)
         await _close(events)
         return await _interrupted(run, draft, stop.verdict, judged=complete is not None)
     except (Exception, asyncio.CancelledError, Stop) as error:
@@ -59,12 +63,13 @@ async def receive_reply(run: RunState, events: AsyncIterator[ModelEvent], by: Ou
         return await _cut(run, draft, error)
 
 
-def _guard(run: RunState, hooks: tuple[Hook, ...], draft: Draft) -> Guard:
-    return Guard(
+def _guard(run: RunState, hooks: tuple[Hook, ...], draft: Draft) -> Any:
+    guard = Guard(
         hooks, run.info, draft.id, max_hold=run.limits.max_hold,
         ask=lambda hook, chunk: dispatch(run, ON_CHUNK, (hook,), chunk),
         fail=lambda hook, chunk, why: fail(run, ON_CHUNK, hook, chunk, why),
     )  # fmt: skip
+    return guard if run.shadow is None else run.shadow.twin(run, guard, draft.id, run.limits.max_hold)
 
 
 async def _close(events: AsyncIterator[ModelEvent]) -> None:

@@ -42,7 +42,7 @@ class RunState:
         "context", "decisions", "deps", "enabled", "error", "events", "first_message", "history", "hook_queue", "hooks",
         "id_prefix", "info", "interrupt", "journal", "lease", "limits", "loop", "messages_made", "model", "options", "outbox",
         "over", "own_cancels", "parent_call_id", "parent_run_id", "pending", "plan", "poll_first", "queues", "reason",
-        "requests_sent", "resend", "resends", "run_id", "scope", "scope_serial", "sequential", "signal", "slow_hook",
+        "requests_sent", "resend", "resends", "run_id", "scope", "scope_serial", "sequential", "shadow", "signal", "slow_hook",
         "started", "stop_reason", "store", "suspension", "system", "task", "tasks", "thinking_level", "thread", "tick",
         "tick_serial", "tool_specs", "tools", "tools_run", "turn", "usage", "usage_cost", "wake",
     )  # fmt: skip
@@ -53,6 +53,7 @@ class RunState:
         self.context = history
         self.store: Callable[[Message], None] = history.append
         self.journal: Any = None
+        self.shadow: Any = None
         self.lease: Any = None
         self.use_limits(plan.limits)
         self.set_id(os.urandom(16).hex())

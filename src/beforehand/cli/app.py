@@ -150,6 +150,24 @@ def try_(
         print(try_rules(load_rules(paths), on))
 
 
+@app.command()
+def backtest(
+    journal: Annotated[Path, typer.Option("--journal", help="The file with the recorded runs.")],
+    hooks: Annotated[list[Path], typer.Option("--hooks", help="Python file with hooks, rule file or folder; repeatable.")],
+    since: Annotated[str | None, typer.Option("--since", help="Only runs begun since, such as 2026-01-31T12:00.")] = None,
+    expect_no_change: Annotated[bool, typer.Option("--expect-no-change", help="Exit code 1 if anything changes.")] = False,
+    examples: Annotated[int, typer.Option("--examples", min=0, help="How many differences of each kind to show.")] = 3,
+    as_json: Annotated[bool, typer.Option("--json", help="Print each difference as one line of JSON, then the counts.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Put other hooks to the recorded values of past runs: what would have changed. No model is asked, no tool runs."""
+    with reported(debug):
+        from .backtest import run_backtest
+
+        report = asyncio.run(run_backtest(journal, tuple(hooks), since, as_json, examples))
+    raise typer.Exit(1 if report.unreadable or (expect_no_change and report.differences) else 0)
+
+
 schema = typer.Typer(help="Print the JSON Schema of a file format.", no_args_is_help=True)
 app.add_typer(schema, name="schema")
 

@@ -53,7 +53,7 @@ class Printer:
         if row.kind == "turn":
             self.line(f"\n-- {row.title} --")
             return
-        self.line(f"{row.kind:<6} {row.title:<{TITLE_WIDTH}} {_one_line(row.text)}".rstrip())
+        self.line(f"{row.kind:<6} {row.title:<{TITLE_WIDTH}} {one_line(row.text)}".rstrip())
         if row.note:
             self.line(f"{'':<6} {'':<{TITLE_WIDTH}} ({row.note})")
 
@@ -76,5 +76,5 @@ class Printer:
         console.print(grid)
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
     return " ".join(text.split())

@@ -57,12 +57,12 @@ def dispatch(
     run: RunState, spec: SeamSpec, hooks: Sequence[Hook], context: Any, adopt: Adopt | None = None
 ) -> Coroutine[Any, Any, Ruling]:
     """Ask `hooks` about `context`. Raises `HookFailed` where a failure must end the run, `Aborted` on an abort."""
-    if run.journal is None:
-        return _ask(run, spec, hooks, context, adopt)
-    return _ask_or_recall(run, spec, hooks, context, adopt)
+    if run.journal is None and run.shadow is None:
+        return ask(run, spec, hooks, context, adopt)
+    return _witnessed(run, spec, hooks, context, adopt)
 
 
-async def _ask(run: RunState, spec: SeamSpec, hooks: Sequence[Hook], context: Any, adopt: Adopt | None) -> Ruling:
+async def ask(run: RunState, spec: SeamSpec, hooks: Sequence[Hook], context: Any, adopt: Adopt | None) -> Ruling:
     changes: dict[str, Any] = {}
     heard: list[tuple[Verdict, Hook]] = []
     outer_scope, default_timeout, slow = run.scope, run.limits.hook_timeout, run.slow_hook
@@ -172,7 +172,11 @@ _KEY_LIKE = re.compile(r"[A-Za-z0-9_\-+/=.]{16,}|\b(?:sk|pk|key|tok\w*)[-_][\w-]
 """What could be a key in the text of a hook that failed to provide one."""
 
 
-# --- with a journal ------------------------------------------------------------------------------
+# --- with a journal, or hooks in the shadow -------------------------------------------------------
+
+
+UNSEEN = "(shadow)"
+"""Where the place holders are "defined" that make a run visit seams at which only its shadow has hooks."""
 
 
 class _Gone(NamedTuple):
@@ -182,27 +186,45 @@ class _Gone(NamedTuple):
     where: str
 
 
-async def _ask_or_recall(run: RunState, spec: SeamSpec, hooks: Sequence[Hook], context: Any, adopt: Adopt | None) -> Ruling:
+async def _witnessed(run: RunState, spec: SeamSpec, hooks: Sequence[Hook], context: Any, adopt: Adopt | None) -> Ruling:
+    """The ruling of a run that keeps a journal or has hooks in the shadow."""
+    of_chunk = spec.name == "on_chunk"  # chunks are recorded with their reply, and compared when it is whole
+    if of_chunk or getattr(context, "partial", False):
+        return await ask(run, spec, hooks, context, adopt)
+    before = len(run.decisions)
+    recalled = False
+    if run.journal is None:
+        ruling = await ask(run, spec, hooks, context, adopt)
+    else:
+        ruling, recalled = await _ask_or_recall(run, spec, hooks, context, adopt)
+    if run.shadow is not None and recalled == run.shadow.again:
+        call_id = context.call_id if spec.by_tool else None
+        made = [d for d in run.decisions[before:] if d.seam == spec.name and (call_id is None or d.call_id == call_id)]
+        await run.shadow.judge(run, spec, context, ruling, made, adopt)
+    return ruling
+
+
+async def _ask_or_recall(
+    run: RunState, spec: SeamSpec, hooks: Sequence[Hook], context: Any, adopt: Adopt | None
+) -> tuple[Ruling, bool]:
     """What the hooks have decided about this before, if that is on record; else ask them, and record what they decide."""
-    journal, call_id = run.journal, context.call_id if spec.by_tool and not getattr(context, "partial", False) else None
-    if spec.name == "on_chunk" or (spec.by_tool and call_id is None):  # recorded with the reply, or with the call's result
-        return await _ask(run, spec, hooks, context, adopt)
+    journal, call_id = run.journal, context.call_id if spec.by_tool else None
     past = journal.past_ruling(run, spec.name, call_id)
     if past is None:
         await journal.go_live(run)
     elif not past.again:
-        return _recalled(run, spec, hooks, context, past)
+        return _recalled(run, spec, hooks, context, past), True
     elif spec.value is None and journal.knows_reply():
-        return Ruling(context, {})  # nobody needs a key for a request that has been answered
-    names = [hook.name for hook in hooks]
+        return Ruling(context, {}), True  # nobody needs a key for a request that has been answered
+    names = [hook.name for hook in hooks if hook.where != UNSEEN]
     try:
-        ruling = await _ask(run, spec, hooks, context, adopt)
+        ruling = await ask(run, spec, hooks, context, adopt)
     except BaseException:
         journal.ruled(run, spec.name, call_id, names, None)
         raise
     if past is None:
         journal.ruled(run, spec.name, call_id, names, ruling)
-    return ruling
+    return ruling, False
 
 
 def _recalled(run: RunState, spec: SeamSpec, hooks: Sequence[Hook], context: Any, past: Any) -> Ruling:

@@ -38,6 +38,7 @@ KINDS: dict[str, str] = {
     "answer": "what a person answered about a call, bound to that digest",
     "settled": "a person said what became of a call whose outcome was not known",
     "withdrawn": "a question that nobody has to answer any more",
+    "shadow": "hooks in the shadow would have decided otherwise",
     "removed": "messages that a compaction replaced by a summary",
     "suspended": "the run waits for a person",
     "failed": "the run cannot go on for now; what follows until `end` only closes it",

@@ -160,6 +160,10 @@ class RunLog(Recall):
         data: dict[str, Any] = {"seam": seam, "turn": run.turn, "hooks": names}
         if call_id is not None:
             data["call"] = call_id
+        if seam == "before_tool_call" and ruling is not None:
+            data["args"] = ruling.context.args
+            if ruling.context.original_args is not ruling.context.args:
+                data["original_args"] = ruling.context.original_args
         if seam == "get_api_key":
             data["again"] = True  # a key is never written down
         if made:

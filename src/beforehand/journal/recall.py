@@ -48,6 +48,9 @@ class PastReply(msgspec.Struct):
 class Recall:
     """A run's recorded past, while the run goes over it. `live` says that the record has ended."""
 
+    rehearsal = False
+    """Whether the run only goes over its past, so that other hooks can be asked about it."""
+
     def __init__(self, past: Past | None) -> None:
         self.past, self.live = past, past is None
         self._fired: dict[str, int] = {}

@@ -1,0 +1,218 @@
+"""What other hooks would have changed: a set of hooks is put to the recorded values of past runs.
+
+Each run goes over its past again, with the recorded decisions, replies and results; no model is asked and no tool runs. At
+every gate and shape seam the other hooks get the value that was there, as hooks in the shadow. What follows on a changed
+decision is not known: the record is played on as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import Any
+
+from .durable import Recorded, load
+from .emitter import Emitter
+from .errors import BeforehandError, Stop
+from .frozen import EMPTY_DICT, Frozen, FrozenDict, freeze
+from .history import History
+from .hooks.registry import HookSet
+from .journal.past import Past
+from .journal.recall import Recall
+from .journal.sqlite import Journal
+from .limits import Limits
+from .loop import run_loop
+from .messages import AssistantMessage, Options, Request, ToolSpec
+from .models.base import NO_CALL_INFO, CallInfo, Model, ModelEvent
+from .plan import HookSource, Plan
+from .queues import Queues
+from .schema import Rejected, read_object
+from .shadow import KINDS, Difference, Shadow
+from .state import RunState
+from .tools import Tool, ToolResult
+
+
+class Backtest(Frozen, kw_only=True):
+    """What a backtest came to. `unreadable` are runs that could not be gone over, each with the reason."""
+
+    runs: int
+    values: int
+    """How many recorded values the hooks were asked about."""
+    differences: tuple[Difference, ...]
+    unreadable: tuple[str, ...] = ()
+
+    def count(self, kind: str) -> int:
+        return sum(difference.kind == kind for difference in self.differences)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many differences of each kind."""
+        return {kind: self.count(kind) for kind in KINDS}
+
+
+async def backtest(
+    journal: Journal, hooks: Callable[[str], HookSet], *, since: int = 0, run_ids: Iterable[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Backtest:  # fmt: skip
+    """Put `hooks` (a set for each loop's name) to the values of every recorded run, or of those named or begun `since`.
+
+    `since` is in microseconds since 1970; `progress` is told how many runs of how many are done.
+    """
+    wanted = None if run_ids is None else set(run_ids)
+    rows = [r for r in journal.runs() if r.first.at >= since and (wanted is None or r.run_id in wanted)]
+    differences: list[Difference] = []
+    unreadable: list[str] = []
+    values = 0
+    for number, row in enumerate(rows, 1):
+        try:
+            shadow = await _go_over(load(journal, row.run_id), hooks)
+            differences += shadow.differences
+            values += shadow.judged
+        except (BeforehandError, LookupError, TypeError, ValueError) as error:
+            unreadable.append(f"run {row.run_id}: {error}")
+        if progress is not None:
+            progress(number, len(rows))
+    done = len(rows) - len(unreadable)
+    return Backtest(runs=done, values=values, differences=tuple(differences), unreadable=tuple(unreadable))
+
+
+async def _go_over(recorded: Recorded, hooks: Callable[[str], HookSet]) -> Shadow:
+    past = recorded.past
+    loop = past.start["loop"]
+    history = History(recorded.before())
+    queues = Queues(*past.start["queue_modes"])
+    run = RunState(_plan(past), history, Emitter(), queues)
+    run.set_id(recorded.run_id)
+    run.loop = loop
+    run.poll_first = past.start["poll_first"]
+    run.use_limits(recorded.limits.with_(max_result_chars=None, slow_hook_ms=None, context_tokens=None))
+    run.shadow = Shadow(hooks(loop), again=True)
+    run.hooks = run.shadow.visiting(HookSet((), loop), _seams_asked(past))
+    Rehearsal(past).begin(run)
+    try:
+        await run_loop(run, recorded.prompts)
+    except RecordEnds:
+        pass
+    return run.shadow  # type: ignore[no-any-return]
+
+
+def _seams_asked(past: Past) -> set[str]:
+    on_line = {item.data["seam"] for item in past.line if item.kind == "ruling"}
+    return on_line.union(*[call.rulings for call in past.calls.values()])
+
+
+# --- what stands in for an agent ------------------------------------------------------------------
+
+
+class RecordEnds(Stop):
+    """The record has no more to say about this run."""
+
+
+class Rehearsal(Recall):
+    """A journal that only remembers. Where a run would go on by itself, `RecordEnds` stops it."""
+
+    rehearsal = True
+
+    def begin(self, run: Any) -> None:
+        run.journal = self
+        self.refill(run)
+
+    async def go_live(self, run: Any) -> None:
+        raise RecordEnds
+
+    def past_outcome(self, run: Any, call_id: str) -> tuple[str, ToolResult] | None:
+        """What became of a call, with what its body gave before the hooks at 13, if that was kept."""
+        call = self.past_call(call_id)
+        if call is not None and call.outcome is not None and "raw" in call.outcome:
+            call.outcome["result"] = call.outcome.pop("raw")
+        return super().past_outcome(run, call_id)
+
+    def storing(self, store: Any) -> Any:
+        return store
+
+    def _nothing(self, *_: Any, **__: Any) -> None:
+        """Nothing is written."""
+
+    decided = ruled = note = text = direct = released = retracted = outcome = ask = failed = replied = _nothing
+
+    def turn(self, run: Any, cause: str | None, incoming: Sequence[Any]) -> None:
+        self._next("turn")
+
+    def took(self, messages: Sequence[Any]) -> None:
+        self._next("took")
+
+
+class Absent(Model):
+    """The model of a recorded run, which nobody asks any more."""
+
+    def __init__(self, provider: str, name: str) -> None:
+        self.provider, self.name = provider, name
+
+    def stream(self, request: Request, call: CallInfo = NO_CALL_INFO) -> AsyncIterator[ModelEvent]:
+        raise RecordEnds
+
+
+class _Accepted:
+    """A schema that knows what was made of each text of arguments."""
+
+    parameters: dict[str, Any] = {"type": "object"}  # noqa: RUF012 - never changed
+
+    def __init__(self, accepted: dict[str, FrozenDict | None]) -> None:
+        self._accepted = accepted
+
+    def check(self) -> None:
+        """Nothing is known that could be wrong."""
+
+    def accept(self, text: str) -> FrozenDict:
+        found = self._accepted.get(text, EMPTY_DICT)
+        if found is None:
+            raise Rejected([("", "were refused")])
+        return found if text in self._accepted else FrozenDict(freeze(read_object(text)))
+
+    def decode(self, args: Any) -> dict[str, Any]:
+        return dict(args)
+
+
+def _plan(past: Past) -> Plan:
+    start = past.start
+    return Plan(
+        model=Absent(start["provider"], start["model"]), system=start["system"],
+        dynamic=(lambda _: "",) if any(item.kind == "instructions" for item in past.line) else (), tools=_tools(past),
+        hooks=HookSource(HookSet()), limits=Limits(), options=Options(), tool_mode=start["tool_mode"], prices={}, on_ask=None,
+        resolve_model=lambda name: Absent(*name.split(":", 1)), name=start["agent"],
+    )  # fmt: skip
+
+
+def _tools(past: Past) -> tuple[Tool, ...]:
+    """The run's tools, as far as they can be known: their names, and what they made of each call's arguments."""
+    raw = {
+        part.id: part
+        for item in past.line if isinstance(item.message, AssistantMessage)
+        for part in item.message.tool_calls
+    }  # fmt: skip
+    accepted: dict[str, dict[str, FrozenDict | None]] = {name: {} for name in past.start["tools"]}
+    for call_id, call in past.calls.items():
+        known = [call.rulings["before_tool_call"][0]] if call.rulings.get("before_tool_call") else []
+        known += call.asks[:1] + ([call.intent] if call.intent is not None else [])
+        if not known and (call.outcome is None or call.outcome["outcome"] == "not_found"):
+            continue
+        name = raw[call_id].name if call_id in raw else (call.intent or call.outcome or {}).get("name", "")
+        text = raw[call_id].arguments if call_id in raw else None
+        if name and text is not None:
+            made = accepted.setdefault(name, {})
+            if known:
+                args = known[0].get("original_args") or known[0].get("args")
+                made[text] = freeze(args)
+            elif call.outcome is not None and call.outcome["outcome"] == "invalid":
+                made[text] = None
+    return tuple([_tool(name, made) for name, made in accepted.items()])
+
+
+def _tool(name: str, accepted: dict[str, FrozenDict | None]) -> Tool:
+    return Tool(
+        name=name, description="", parameters=EMPTY_DICT, spec=ToolSpec(name, "", EMPTY_DICT), unguarded=_no_body,
+        where="recorded", is_async=True, takes_context=False, direct=False, _schema=_Accepted(accepted),
+    )  # fmt: skip
+
+
+async def _no_body(**_: Any) -> Any:
+    raise RecordEnds

@@ -1,0 +1,96 @@
+"""`beforehand backtest`: what other hooks would have changed in the runs on record."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..assembly import load_hooks
+from ..backtest import Backtest, backtest
+from ..errors import ConfigError
+from ..hooks.registry import HookSet
+from ..journal import Journal
+from ..shadow import KINDS, Difference
+from .printer import one_line
+
+TITLES = {
+    "newly_blocked": "newly blocked", "newly_allowed": "newly allowed", "refused_differently": "refused differently",
+    "rewritten_differently": "rewritten differently", "effects_differ": "other effects",
+}  # fmt: skip
+
+
+def microseconds(text: str | None) -> int:
+    """A moment such as 2026-01-31 or 2026-01-31T12:00, in UTC where no zone is given. Raises `ConfigError`."""
+    if text is None:
+        return 0
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(f"--since {text!r} is no moment: write it as 2026-01-31 or 2026-01-31T12:00") from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return int(moment.timestamp() * 1_000_000)
+
+
+async def run_backtest(journal: Path, hooks: tuple[Path, ...], since: str | None, as_json: bool, examples: int) -> Backtest:
+    """Do it and print what came of it."""
+    source = load_hooks(list(hooks), shadow=True)
+
+    @cache
+    def for_loop(loop: str) -> HookSet:
+        return HookSet(source.current.hooks, loop)
+
+    with _progress(as_json) as progress:
+        report = await backtest(Journal(journal, readonly=True), for_loop, since=microseconds(since), progress=progress)
+    if as_json:
+        for difference in report.differences:
+            print(msgspec.json.encode(difference).decode())
+        print(msgspec.json.encode({"runs": report.runs, "values": report.values, **report.counts}).decode())
+    else:
+        _print(report, examples)
+    for problem in report.unreadable:
+        print(f"not gone over: {problem}", file=sys.stderr)
+    return report
+
+
+def _print(report: Backtest, examples: int) -> None:
+    print(f"{report.runs} runs, {report.values} values at gate and shape seams")
+    if not report.differences:
+        print("no change")
+        return
+    for kind in KINDS:
+        found = [difference for difference in report.differences if difference.kind == kind]
+        if found:
+            print(f"\n{TITLES[kind]}: {len(found)}")
+            for difference in found[:examples]:
+                print(f"  {_line(difference)}")
+            if len(found) > examples:
+                print(f"  ... and {len(found) - examples} more")
+
+
+def _line(d: Difference) -> str:
+    place = f"run {d.run_id[:12]}, turn {d.turn}, {d.seam}" + (f", call {d.call_id}" if d.call_id else "")
+    by = f" by {d.hook} ({d.where})" if d.hook else ""
+    about = f"  {d.about}" if d.about else ""
+    return one_line(f"{place}: was {d.decided}, would be {d.would}{by}{about}")
+
+
+@contextmanager
+def _progress(as_json: bool) -> Iterator[Callable[[int, int], None] | None]:
+    """A progress bar on stderr, if somebody looks at it."""
+    if as_json or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task: Any = bar.add_task("going over the runs", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

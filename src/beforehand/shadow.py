@@ -1,0 +1,267 @@
+"""Hooks that are asked and never obeyed: what another set of hooks would have decided, beside what was decided.
+
+The set in the shadow gets the same values at the same seams. Nothing it returns has an effect; where it would have made a
+difference, that is recorded. `backtest.py` does the same over runs that are on record.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, NamedTuple
+
+from .decisions import Answer, Continue, Replace
+from .emitter import Emitter
+from .errors import HookFailed
+from .events import DecisionRecord
+from .frozen import Frozen, canonical
+from .hooks.dispatch import UNSEEN, Ruling, ask, fail
+from .hooks.hook import Hook
+from .history import HistoryView
+from .hooks.registry import HookSet
+from .messages import AssistantMessage, Request
+from .models.base import Model
+from .seams import BY_NAME, Context, IncomingMessage, SeamSpec
+from .stream.guard import Guard, Interrupted
+
+logger = logging.getLogger("beforehand")
+
+Kind = Literal["newly_blocked", "newly_allowed", "refused_differently", "rewritten_differently", "effects_differ"]
+KINDS: tuple[Kind, ...] = ("newly_blocked", "newly_allowed", "refused_differently", "rewritten_differently", "effects_differ")
+
+ON_CHUNK, ON_MESSAGE = BY_NAME["on_chunk"], BY_NAME["on_message"]
+
+class Difference(Frozen, kw_only=True):
+    """One value about which the hooks in the shadow decide otherwise.
+
+    `decided` and `would` say, in a few words, what the run's hooks and those in the shadow made of it; `hook` is the one
+    in the shadow that made the difference, if one did; `about` begins with the value.
+    """
+
+    kind: Kind
+    seam: str
+    run_id: str
+    loop: str
+    turn: int
+    call_id: str | None
+    decided: str
+    would: str
+    hook: str | None
+    where: str | None
+    about: str
+
+
+class Shadow:
+    """The hooks in the shadow of one run. `again` says that the run is on record, and goes over its past only."""
+
+    def __init__(self, hooks: HookSet, heard: Callable[[Difference], None] | None = None, again: bool = False) -> None:
+        self.hooks, self.again = hooks, again
+        self._heard = heard
+        self.differences: list[Difference] = []
+        self.judged = 0
+
+    def visiting(self, hooks: HookSet, also: Iterable[str] = ()) -> HookSet:
+        """The run's own hooks, with a place holder at each seam where only the shadow has one (and at these `also`)."""
+        seams = {*also, *[hook.seam for hook in self.hooks.hooks]} - {"on_chunk", "get_api_key"}
+        holders = [Hook(seam=name, fn=_silent, name="shadow", where=UNSEEN) for name in BY_NAME if name in seams]
+        return HookSet([*hooks.hooks, *[h for h in holders if not getattr(hooks, h.seam)]], hooks.loop) if holders else hooks
+
+    async def judge(
+        self, run: Any, spec: SeamSpec, context: Any, ruling: Ruling, decisions: Sequence[DecisionRecord], adopt: Any = None
+    ) -> None:
+        """Ask the hooks in the shadow about a value that has been decided, and note where they differ."""
+        self.judged += 1
+        hooks = getattr(self.hooks, spec.name)
+        if spec.by_tool and hooks:
+            call = context.call if spec.name == "after_tool_call" else context
+            hooks = self.hooks.for_tool(spec.name, call.tool.name)
+        aside = Aside(run)
+        theirs = Made(Ruling(context, {}), aside.decisions)
+        if hooks:
+            try:
+                theirs = Made(await ask(aside, spec, hooks, context, adopt), aside.decisions)  # type: ignore[arg-type]
+            except HookFailed as error:
+                theirs = Made(theirs.ruling, aside.decisions, error)
+        mine = Made(ruling, decisions)
+        kind = _compare(mine, theirs)
+        if kind is not None:
+            value = spec.value(context) if spec.value is not None and spec.name not in _LONG else None
+            about = "" if value is None else canonical(value).decode(errors="replace")[:200]
+            self._note(run, spec, kind, getattr(context, "call_id", None), (str(mine), str(theirs), about), aside.decisions)
+
+    def _note(
+        self, run: Any, spec: SeamSpec, kind: Kind, call_id: str | None, words: tuple[str, str, str], by: Sequence[DecisionRecord]
+    ) -> None:
+        last = by[-1] if by else None
+        decided, would, about = words
+        difference = Difference(
+            kind=kind, seam=spec.name, run_id=run.run_id, loop=run.loop, turn=run.turn, call_id=call_id, decided=decided,
+            would=would, hook=last.hook if last else None, where=last.where if last else None, about=about,
+        )  # fmt: skip
+        self.differences.append(difference)
+        logger.info("shadow: %s at %s: decided %s, would be %s", kind, spec.name, decided, would)
+        if self._heard is not None:
+            self._heard(difference)
+        if run.journal is not None and not self.again:
+            run.journal.add("shadow", difference)
+
+    # --- streams ---
+
+    def twin(self, run: Any, guard: Guard, message_id: str, max_hold: int | None) -> TwinGuard:
+        """The guard of a reply, with the shadow's beside it."""
+        return TwinGuard(self, run, guard, message_id, max_hold)
+
+    async def read_again(self, run: Any, message: AssistantMessage) -> None:
+        """A recorded reply: its text as the stages let it pass, then the whole message. What they held back is not on record."""
+        twin = self.twin(run, Guard((), run.info, message.id, ask=_never, fail=_never, max_hold=None), message.id, None)
+        channels: list[tuple[str, str, str | None]] = [("thinking", message.thinking, None), ("text", message.text, None)]
+        channels += [("tool_call", call.arguments, call.id) for call in message.tool_calls]
+        for kind, text, call_id in channels:
+            if text:
+                await twin.feed(kind, text, call_id, final=True)
+        twin.compare(None)
+        if self.hooks.on_message:
+            context = IncomingMessage(run.info, message, message.origin, 0, run.history.view())
+            await self.judge(run, ON_MESSAGE, context, Ruling(context, {}), ())
+
+
+class TwinGuard:
+    """Two guards over one stream: what the first lets pass is shown, what the second would have is only compared."""
+
+    def __init__(self, shadow: Shadow, run: Any, guard: Guard, message_id: str, max_hold: int | None) -> None:
+        self._shadow, self._run, self._guard = shadow, run, guard
+        self._aside = Aside(run)
+        self._theirs: Guard | None = None
+        if shadow.hooks.on_chunk:
+            self._theirs = Guard(
+                shadow.hooks.on_chunk, run.info, message_id, max_hold=max_hold,
+                ask=lambda hook, chunk: ask(self._aside, ON_CHUNK, (hook,), chunk, None),  # type: ignore[arg-type]
+                fail=lambda hook, chunk, why: fail(self._aside, ON_CHUNK, hook, chunk, why),  # type: ignore[arg-type]
+            )  # fmt: skip
+        self._stopped: str | None = None
+        self._shown: dict[Any, list[str]] = {}
+        self._would: dict[Any, list[str]] = {}
+        self._before = len(run.decisions)
+
+    async def feed(self, kind: Any, delta: str, call_id: str | None = None, final: bool = False) -> str:
+        channel = kind, call_id
+        if self._stopped is None:
+            would = delta
+            if self._theirs is not None:
+                try:
+                    would = await self._theirs.feed(kind, delta, call_id, final)
+                except Interrupted as stop:
+                    self._stopped, would = f"Interrupt({stop.verdict.reason or ''})", ""
+                except HookFailed as error:
+                    self._stopped, would = f"failed: {error.why}", ""
+            self._would.setdefault(channel, []).append(would)
+        shown = await self._guard.feed(kind, delta, call_id, final)
+        self._shown.setdefault(channel, []).append(shown)
+        return shown
+
+    def open_channels(self) -> list[tuple[str, str | None]]:
+        return self._guard.open_channels()
+
+    def compare(self, stopped: Any) -> None:
+        """The reply is over: note where the shadow would have let other text pass."""
+        kind: Kind | None = None
+        decided = "shown" if stopped is None else f"Interrupt({stopped.reason or ''})"
+        would = self._stopped or "shown"
+        if (stopped is None) != (self._stopped is None):
+            kind = "newly_allowed" if self._stopped is None else "newly_blocked"
+        elif stopped is None:
+            mine, theirs = ({c: "".join(t) for c, t in texts.items()} for texts in (self._shown, self._would))
+            if mine != theirs:
+                kind = "rewritten_differently"
+                channel = next(c for c in mine if mine[c] != theirs.get(c))
+                decided, would = (repr(text.get(channel, ""))[:200] for text in (mine, theirs))
+        if kind is not None:
+            self._shadow._note(self._run, ON_CHUNK, kind, None, (decided, would, ""), self._aside.decisions)
+
+
+_LONG = frozenset({"on_chunk", "before_provider_call", "authorize_request", "transform_context", "convert_to_llm"})
+"""Seams whose value is too long to be shown, or none by itself."""
+
+
+class Aside:
+    """A run as hooks in the shadow see it: the real one, but what they would do to it stays here."""
+
+    def __init__(self, run: Any) -> None:
+        self._run = run
+        self.journal = self.shadow = None
+        self.events = Emitter()
+        self.decisions: list[DecisionRecord] = []
+        self.hook_queue: list[Any] = []
+        self.resend = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._run, name)
+
+
+def _silent(_: Any) -> None:
+    return None
+
+
+async def _never(*_: Any) -> Any:
+    raise AssertionError("no stage, nothing to ask")
+
+
+# --- what counts as a difference -----------------------------------------------------------------
+
+
+class Made(NamedTuple):
+    """What a set of hooks made of a value: the ruling, their decisions, and the failure that ended it."""
+
+    ruling: Ruling
+    decisions: Sequence[DecisionRecord]
+    failed: HookFailed | None = None
+
+    @property
+    def refused(self) -> bool:
+        verdict = self.ruling.verdict
+        return self.failed is not None or (verdict is not None and not isinstance(verdict, Answer | Continue | Replace))
+
+    @property
+    def effects(self) -> list[str]:
+        return sorted(effect for decision in self.decisions for effect in decision.effects)
+
+    def value(self, field: str) -> Any:
+        """What a field came to: as replaced, or as it was."""
+        return self.ruling.changes.get(field, getattr(self.ruling.context, field, None))
+
+    def __str__(self) -> str:
+        if self.failed is not None:
+            return f"failed: {self.failed.why}"
+        parts = []
+        verdict = self.ruling.verdict
+        if verdict is not None:
+            reasons = [getattr(verdict, f, None) for f in ("reason", "prompt", "feedback")]
+            parts.append(f"{type(verdict).__name__}({next(filter(None, reasons), '')})")
+        if self.ruling.changes:
+            parts.append(f"Replace({', '.join(self.ruling.changes)})")
+        return " + ".join([*parts, *self.effects]) or "let pass"
+
+
+def _compare(mine: Made, theirs: Made) -> Kind | None:
+    if mine.refused != theirs.refused:
+        return "newly_blocked" if theirs.refused else "newly_allowed"
+    if mine.refused:
+        same = theirs.failed is None and mine.ruling.verdict == theirs.ruling.verdict
+        return None if same else "refused_differently"
+    if _plain(mine.ruling.verdict) != _plain(theirs.ruling.verdict):
+        return "rewritten_differently"
+    for field in {**mine.ruling.changes, **theirs.ruling.changes}:
+        if _plain(mine.value(field)) != _plain(theirs.value(field)):
+            return "rewritten_differently"
+    return None if mine.effects == theirs.effects else "effects_differ"
+
+
+def _plain(value: Any) -> bytes:
+    """A value to compare: a model by its name, a history as the messages in it."""
+    if isinstance(value, Model):
+        return f"{value.provider}:{value.name}".encode()
+    if isinstance(value, Context):
+        return canonical([value.system, list(value.messages), [tool.name for tool in value.tools]])
+    if isinstance(value, Request):
+        return canonical([value.system, list(value.messages), value.tools, value.options])
+    return canonical(list(value) if isinstance(value, HistoryView) else value)

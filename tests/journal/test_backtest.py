@@ -1,0 +1,293 @@
+"""Other hooks, put to the recorded values of past runs: what would have changed, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from beforehand import (
+    Agent, Answer, Approve, Ask, Block, Context, Deny, Edit, End, Hook, Interrupt, Queue, Replace, UserMessage, hook,
+    tool,
+)  # fmt: skip
+from beforehand.backtest import Backtest, backtest
+from beforehand.hooks.registry import HookSet
+from beforehand.journal import Journal
+from beforehand.testing import ScriptedModel, text, tool_call
+
+ran: list[int] = []
+
+
+@tool
+def pay(amount: int, to: str = "Ada") -> str:
+    """Pay somebody."""
+    ran.append(amount)
+    return f"paid {amount} to {to}, card 4000-1234"
+
+
+@tool
+async def look(what: str) -> str:
+    """Look something up."""
+    return f"saw {what}"
+
+
+@hook.before_tool_call(tools=["pay"])
+def not_too_much(call: Any) -> Block | None:
+    return Block("too much") if call.args["amount"] > 100 else None
+
+
+@hook.after_tool_call
+def no_card(outcome: Any) -> Replace | None:
+    return Replace(content=outcome.text.replace("4000-1234", "***")) if "4000" in outcome.text else None
+
+
+HOOKS = (not_too_much, no_card)
+
+
+def conversation(calls: int) -> list[Any]:
+    """Turns of two calls each: a payment of 1, 2, 3, ... (every tenth above the limit) and a look."""
+    turns: list[Any] = []
+    for i in range(1, calls // 2 + 1):
+        amount = i if i % 10 else 1000 + i
+        turns.append([tool_call("pay", {"amount": amount}), tool_call("look", {"what": f"thing {i}"})])
+    return [*turns, text("done")]
+
+
+async def recorded(path: Path, turns: list[Any], hooks: Any = HOOKS, prompt: str = "go", **options: Any) -> Journal:
+    agent = Agent(
+        model=ScriptedModel(turns), tools=[pay, look], hooks=hooks, journal=path, durability="normal", instructions="Be kind.",
+        **options,
+    )  # fmt: skip
+    await agent.run(prompt, run_id="r1", limits=agent.plan.limits.with_(max_turns=None))
+    return agent.plan.journal  # type: ignore[no-any-return]
+
+
+async def put(journal: Journal, *hooks: Hook) -> Backtest:
+    return await backtest(journal, lambda loop: HookSet(hooks, loop))
+
+
+async def test_the_same_hooks_change_nothing_and_run_nothing(tmp_path: Path) -> None:
+    journal = await recorded(tmp_path / "runs.db", conversation(500))
+    ran.clear()
+
+    report = await put(journal, *HOOKS)
+
+    assert report.differences == ()
+    assert report.runs == 1
+    assert report.values >= 500
+    assert report.unreadable == ()
+    assert ran == []
+
+
+async def test_one_new_rule_changes_exactly_the_calls_it_should(tmp_path: Path) -> None:
+    journal = await recorded(tmp_path / "runs.db", conversation(500))
+
+    @hook.before_tool_call(tools=["pay"])
+    def nothing_with_a_seven(call: Any) -> Block | None:
+        return Block("no sevens") if "7" in str(call.args["amount"]) else None
+
+    report = await put(journal, *HOOKS, nothing_with_a_seven)
+
+    amounts = [json.loads(d.about)["amount"] for d in report.differences if d.kind == "newly_blocked"]
+    # Above 100 both sets refuse, and of equal refusals the first counts: no change.
+    assert amounts == [i for i in range(1, 101) if "7" in str(i) and i % 10]
+    assert len(report.differences) == len(amounts)
+    assert {d.hook for d in report.differences} == {"nothing_with_a_seven"}
+
+
+async def test_a_rule_that_is_gone_allows_what_it_had_refused(tmp_path: Path) -> None:
+    journal = await recorded(tmp_path / "runs.db", conversation(60))
+
+    report = await put(journal, no_card)
+
+    assert report.counts["newly_allowed"] == len(report.differences) == 3
+    assert {(d.seam, d.decided, d.would) for d in report.differences} == {("before_tool_call", "Block(too much)", "let pass")}
+    assert [json.loads(d.about) for d in report.differences] == [{"amount": 1000 + i, "to": "Ada"} for i in (10, 20, 30)]
+
+
+async def test_a_result_is_judged_as_the_tool_gave_it_if_that_was_kept(tmp_path: Path) -> None:
+    @hook.after_tool_call
+    def other_mask(outcome: Any) -> Replace | None:
+        return Replace(content=outcome.text.replace("4000-1234", "[card]")) if "4000" in outcome.text else None
+
+    kept = await recorded(tmp_path / "raw.db", conversation(4), journal_raw=True)
+    report = await put(kept, not_too_much, other_mask)
+    assert report.counts["rewritten_differently"] == len(report.differences) == 2
+
+    without = await recorded(tmp_path / "runs.db", conversation(4))
+    assert (await put(without, not_too_much, other_mask)).differences == ()  # what it would mask was masked before it was kept
+
+
+@pytest.mark.parametrize(
+    ("make", "seam", "kind"),
+    [
+        (lambda: hook.before_run(lambda s: Block("no")), "before_run", "newly_blocked"),
+        (lambda: hook.before_turn(lambda t: End("enough") if t.number == 2 else None), "before_turn", "newly_blocked"),
+        (lambda: hook.before_run(lambda s: Replace(messages=s.messages * 2)), "before_run", "rewritten_differently"),
+        (
+            lambda: hook.prepare_request(lambda p: Replace(context=Context("Be rude.", p.context.messages, p.context.tools))),
+            "prepare_request", "rewritten_differently",
+        ),
+        (lambda: hook.transform_context(lambda v: Replace(messages=[*v.messages, UserMessage("psst")])), "transform_context",
+         "rewritten_differently"),
+        (lambda: hook.authorize_request(lambda o: Block("no") if "kind" in o.request.system else None), "authorize_request",
+         "newly_blocked"),
+        (lambda: hook.authorize_request(lambda o: Answer("me")), "authorize_request", "rewritten_differently"),
+        (lambda: hook.on_chunk(lambda c: Interrupt("no") if "done" in c.pending else None), "on_chunk", "newly_blocked"),
+        (lambda: hook.on_chunk(lambda c: Replace(text=c.pending.upper()) if c.kind == "text" else None), "on_chunk",
+         "rewritten_differently"),
+        (lambda: hook.on_message(lambda m: Queue("hm") if m.origin == "model" else None), "on_message", "effects_differ"),
+        (lambda: hook.on_message(lambda m: Interrupt("no") if m.origin == "tool" else None), "on_message", "newly_blocked"),
+        (lambda: hook.prepare_tool_call(tools=["pay"])(lambda d: Replace(args={**d.args, "amount": 1})), "prepare_tool_call",
+         "rewritten_differently"),
+        (lambda: hook.before_tool_call(lambda c: Ask("may I?")), "before_tool_call", "newly_blocked"),
+        (lambda: hook.before_tool_call(lambda c: Answer("mock")), "before_tool_call", "rewritten_differently"),
+        (lambda: hook.after_tool_call(lambda o: Replace(is_error=True)), "after_tool_call", "rewritten_differently"),
+        (lambda: hook.finish_turn(lambda t: End("enough")), "finish_turn", "newly_blocked"),
+    ],
+)  # fmt: skip
+async def test_every_gate_and_shape_seam_is_asked(
+    make: Callable[[], Hook], seam: str, kind: str, tmp_path: Path
+) -> None:
+    journal = await recorded(tmp_path / "runs.db", conversation(4), hooks=())
+
+    report = await put(journal, make())
+
+    found = {(d.seam, d.kind) for d in report.differences}
+    assert found == {(seam, kind)}
+    assert report.unreadable == ()
+
+
+async def test_a_hook_that_fails_now_would_have_blocked(tmp_path: Path) -> None:
+    journal = await recorded(tmp_path / "runs.db", conversation(2), hooks=())
+
+    @hook.on_message
+    def broken(message: Any) -> None:
+        raise ValueError("the policy service is down")
+
+    report = await put(journal, broken)
+
+    assert report.counts["newly_blocked"] == len(report.differences) > 0
+    assert "the policy service is down" in report.differences[0].would
+
+
+async def test_approvals_and_edits_on_record_are_gone_over_as_they_were(tmp_path: Path) -> None:
+    @hook.before_tool_call(tools=["pay"])
+    def ask(call: Any) -> Ask:
+        return Ask("pay?")
+
+    def answer(pending: Any) -> Any:
+        return {1: Approve(), 2: Deny("no"), 3: Edit({"amount": 30})}.get(pending.args["amount"], Approve())
+
+    turns = [[tool_call("pay", {"amount": i}) for i in (1, 2, 3)], text("done")]
+    journal = await recorded(tmp_path / "runs.db", turns, hooks=[ask], on_ask=answer)
+
+    assert (await put(journal, ask)).differences == ()
+    assert (await put(journal)).counts["newly_allowed"] >= 3
+
+
+@pytest.mark.parametrize("kind", ["intent", "outcome", "reply", "ruling", "request", "message", "turn"])
+async def test_a_run_that_was_cut_off_is_gone_over_as_far_as_it_came(kind: str, tmp_path: Path) -> None:
+    whole = await recorded(tmp_path / "whole.db", conversation(6))
+    records = whole.records("r1")
+    for place in [i for i, record in enumerate(records) if record.kind == kind]:
+        cut = Journal(tmp_path / f"cut{place}.db", durability="normal")
+        first, *rest = [(r.kind, r.at, r.body) for r in records[: place + 1]]
+        head = cut.open_run("r1", first)
+        if rest:
+            cut.append(head, rest)
+
+        report = await put(cut, *HOOKS)
+
+        assert report.unreadable == ()
+        assert report.differences == ()
+        cut.close()
+
+
+async def test_a_damaged_run_is_named_and_the_others_are_gone_over(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    journal = await recorded(path, conversation(4))
+    agent = Agent(model=ScriptedModel(conversation(4)), tools=[pay, look], hooks=HOOKS, journal=journal)
+    await agent.run("go", run_id="r2")
+    journal.db.execute("UPDATE records SET body = ? WHERE run = 1 AND kind = 'intent'", (b"{}",))
+
+    report = await put(journal, *HOOKS)
+
+    assert report.runs == 1
+    (problem,) = report.unreadable
+    assert problem.startswith("run r1: ")
+    assert "was changed" in problem
+
+
+# --- the command ---------------------------------------------------------------------------------
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "beforehand", "backtest", *arguments], capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+RULE = {
+    "target": "tool", "label": "nobody pays 42", "event": "before", "tools": ["pay"], "args": {"/amount": {"equals": 42}},
+    "actions": [{"type": "block", "reason": "not 42"}],
+}  # fmt: skip
+
+
+async def test_the_command_says_what_a_rule_file_would_have_changed(tmp_path: Path) -> None:
+    await recorded(tmp_path / "runs.db", conversation(100), hooks=())
+    rules = tmp_path / "rules.json"
+    rules.write_text(json.dumps([RULE]))
+
+    done = command("--journal", str(tmp_path / "runs.db"), "--hooks", str(rules))
+    strict = command("--journal", str(tmp_path / "runs.db"), "--hooks", str(rules), "--expect-no-change", "--json")
+
+    assert done.returncode == 0, done.stderr
+    assert "newly blocked: 1" in done.stdout
+    assert "not 42" in done.stdout
+    assert "rules.json" in done.stdout
+    assert strict.returncode == 1
+    *differences, counts = [json.loads(line) for line in strict.stdout.splitlines()]
+    assert [d["kind"] for d in differences] == ["newly_blocked"]
+    assert counts["newly_blocked"] == 1
+
+
+async def test_the_command_is_content_where_nothing_changes(tmp_path: Path) -> None:
+    await recorded(tmp_path / "runs.db", conversation(10), hooks=())
+    rules = tmp_path / "rules.json"
+    rules.write_text(json.dumps([RULE]))
+
+    done = command("--journal", str(tmp_path / "runs.db"), "--hooks", str(rules), "--expect-no-change")
+    later = command("--journal", str(tmp_path / "runs.db"), "--hooks", str(rules), "--since", "2999-01-01")
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("no change\n")
+    assert later.stdout.startswith("0 runs")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--journal", "nowhere.db", "--hooks", "rules.json"), "there is no journal nowhere.db"),
+        (("--journal", "rules.json", "--hooks", "rules.json"), "is not a journal that can be read"),
+        (("--journal", "runs.db", "--hooks", "rules.json", "--since", "yesterday"), "--since 'yesterday' is no moment"),
+        (("--journal", "runs.db", "--hooks", "nothing.json"), "nothing.json"),
+    ],
+)
+async def test_what_cannot_be_done_is_said_in_one_line(
+    arguments: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await recorded(tmp_path / "runs.db", conversation(2), hooks=())
+    (tmp_path / "rules.json").write_text(json.dumps([RULE]))
+    monkeypatch.chdir(tmp_path)
+
+    done = command(*arguments)
+
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1

@@ -1,0 +1,131 @@
+"""Hooks in the shadow are asked about every value, and nothing they say has an effect."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from beforehand import Agent, Block, Hook, Interrupt, Queue, Replace, Resend, hook, tool
+from beforehand.testing import ScriptedModel, text, tool_call
+
+ran: list[str] = []
+
+
+@tool
+def send(to: str) -> str:
+    """Send it."""
+    ran.append(to)
+    return f"sent to {to}"
+
+
+def turns() -> list[Any]:
+    return [[tool_call("send", {"to": "Ada"}), tool_call("send", {"to": "Bob"})], text("all sent", chunks=["all ", "sent"])]
+
+
+async def outcome(hooks: Any, shadow: Any, **options: Any) -> tuple[Any, ScriptedModel, list[str]]:
+    ran.clear()
+    model = ScriptedModel(turns())
+    agent = Agent(model=model, tools=[send], hooks=hooks, shadow_hooks=shadow, **options)
+    result = await agent.run("go", check=False)
+    return result, model, list(ran)
+
+
+@hook.before_tool_call
+def no_bob(call: Any) -> Block | None:
+    return Block("not Bob") if call.args["to"] == "Bob" else None
+
+
+@hook.on_chunk
+def shout(chunk: Any) -> Replace | None:
+    return Replace(text=chunk.pending.upper()) if chunk.kind == "text" else None
+
+
+@hook.on_message
+def more(message: Any) -> list[Any] | None:
+    return [Queue("and Eve"), Resend()] if message.origin == "model" else None
+
+
+@hook.before_run
+def nothing_at_all(start: Any) -> Block:
+    return Block("closed today")
+
+
+@hook.authorize_request
+def broken(request: Any) -> None:
+    raise RuntimeError("cannot reach the policy")
+
+
+@hook.on_chunk
+def stop(chunk: Any) -> Interrupt | None:
+    return Interrupt("enough") if "sent" in chunk.pending else None
+
+
+@pytest.mark.parametrize("shadow", [no_bob, shout, more, nothing_at_all, broken, stop], ids=lambda h: h.name)
+@pytest.mark.parametrize("journal", [False, True], ids=["without a journal", "with one"])
+async def test_a_hook_in_the_shadow_changes_nothing_of_the_run(shadow: Hook, journal: bool, tmp_path: Path) -> None:
+    plain, asked, did = await outcome([], [])
+
+    options = {"journal": tmp_path / "runs.db", "durability": "normal"} if journal else {}
+    result, also_asked, also_did = await outcome([], [shadow], **options)
+
+    assert result.stop_reason == plain.stop_reason == "completed"
+    assert [m.text for m in result.messages] == [m.text for m in plain.messages]
+    assert did == also_did == ["Ada", "Bob"]
+    sent, also_sent = ([[m.text for m in r.messages] for r in model.requests] for model in (asked, also_asked))
+    assert sent == also_sent
+    assert result.decisions == ()
+    assert len(result.shadow) >= 1
+    assert {d.hook for d in result.shadow} == {shadow.name}
+
+
+async def test_what_would_have_been_different_is_on_the_result() -> None:
+    result, _, _ = await outcome([], [no_bob, shout])
+
+    blocked, rewritten = result.shadow
+    assert (blocked.kind, blocked.seam, blocked.decided, blocked.would) == (
+        "newly_blocked", "before_tool_call", "let pass", "Block(not Bob)",
+    )  # fmt: skip
+    assert '"Bob"' in blocked.about
+    assert (rewritten.kind, rewritten.seam) == ("rewritten_differently", "on_chunk")
+    assert (rewritten.decided, rewritten.would) == ("'all sent'", "'ALL SENT'")
+
+
+async def test_hooks_that_agree_leave_nothing() -> None:
+    result, _, did = await outcome([no_bob, shout], [no_bob, shout])
+
+    assert result.shadow == ()
+    assert did == ["Ada"]
+    assert result.text == "ALL SENT"
+
+
+async def test_a_refusal_that_the_shadow_does_not_know_would_be_newly_allowed() -> None:
+    result, _, _ = await outcome([no_bob, stop], [shout])
+
+    kinds = [(d.kind, d.seam) for d in result.shadow]
+    assert ("newly_allowed", "before_tool_call") in kinds
+    assert ("newly_allowed", "on_chunk") in kinds
+
+
+async def test_differences_are_in_the_journal(tmp_path: Path) -> None:
+    ran.clear()
+    agent = Agent(
+        model=ScriptedModel(turns()), tools=[send], shadow_hooks=[no_bob], journal=tmp_path / "runs.db", durability="normal"
+    )
+    await agent.run("go", run_id="r")
+
+    (noted,) = [r.data for r in agent.plan.journal.records("r") if r.kind == "shadow"]
+    assert (noted["kind"], noted["hook"], noted["would"]) == ("newly_blocked", "no_bob", "Block(not Bob)")
+
+
+async def test_rules_in_the_shadow_log_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "rules.json").write_text(
+        '[{"target": "tool", "event": "before", "actions": [{"type": "warn", "message": "a call"}]}]'
+    )
+    result, _, _ = await outcome([], [str(tmp_path / "rules.json")])
+    assert result.stop_reason == "completed"
+    assert "a call" not in caplog.text
+
+    await outcome([str(tmp_path / "rules.json")], [])
+    assert "a call" in caplog.text
