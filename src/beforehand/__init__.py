@@ -9,8 +9,8 @@ from .decisions import (
 from .errors import (
     AuthenticationError, BadRequest, BeforehandError, ConfigError, ContextTooLong, ConversationBusy, FrozenError,
     HookDefinitionError, HookFailed, InvalidResponse, JournalError, JournalUnreadable, ModelError, NetworkError,
-    NothingToContinue, RateLimited, RequestBlocked, RequestTooLarge, RunBusy, RunChanged, RunError, ServerError, ToolDefinitionError, UnknownAnswer, UnknownModel, UnknownRun,
-    UsageError,
+    NothingToContinue, RateLimited, RequestBlocked, RequestTooLarge, RunBusy, RunChanged, RunError, ServerError,
+    ToolDefinitionError, UnknownAnswer, UnknownModel, UnknownRun, UsageError,
 )  # fmt: skip
 from .events import DecisionRecord, Event
 from .hooks.hook import Hook, hook
@@ -30,11 +30,10 @@ __all__ = [
     "Agent", "Answer", "Approve", "Ask", "AssistantMessage", "AuthenticationError", "BadRequest", "BeforehandError",
     "Block", "ConfigError", "Context", "ContextTooLong", "Continue", "Conversation", "ConversationBusy", "CustomMessage",
     "DecisionRecord", "Deny", "Drop", "Edit", "End", "Event", "FrozenError", "Hold", "Hook", "HookDefinitionError",
-    "HookFailed", "Image", "Interrupt", "InvalidResponse", "JournalError", "JournalUnreadable", "Limits", "Message", "Model",
-    "ModelError", "NetworkError",
-    "NothingToContinue", "Options", "PendingApproval", "Price", "Queue", "RateLimited", "Replace", "Request",
-    "RequestBlocked", "RequestTooLarge", "Resend", "RunBusy", "RunChanged", "RunError", "RunInfo", "RunResult", "ServerError", "Steer",
-    "SystemMessage", "Text", "Thinking", "Tool", "ToolCall", "ToolContext", "ToolDefinitionError", "ToolMessage",
-    "ToolResult", "ToolSpec", "UnknownAnswer", "UnknownModel", "UnknownRun", "Usage", "UsageError", "UserMessage", "hook",
-    "tool",
+    "HookFailed", "Image", "Interrupt", "InvalidResponse", "JournalError", "JournalUnreadable", "Limits", "Message",
+    "Model", "ModelError", "NetworkError", "NothingToContinue", "Options", "PendingApproval", "Price", "Queue",
+    "RateLimited", "Replace", "Request", "RequestBlocked", "RequestTooLarge", "Resend", "RunBusy", "RunChanged",
+    "RunError", "RunInfo", "RunResult", "ServerError", "Steer", "SystemMessage", "Text", "Thinking", "Tool", "ToolCall",
+    "ToolContext", "ToolDefinitionError", "ToolMessage", "ToolResult", "ToolSpec", "UnknownAnswer", "UnknownModel",
+    "UnknownRun", "Usage", "UsageError", "UserMessage", "hook", "tool",
 ]  # fmt: skip
