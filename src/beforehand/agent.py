@@ -120,10 +120,18 @@ class Agent:
     # --- running ---
 
     def conversation(
-        self, messages: Iterable[Message] = (), *, steering_mode: str = "one-at-a-time", follow_up_mode: str = "one-at-a-time"
+        self,
+        messages: Iterable[Message] = (),
+        *,
+        steering_mode: str = "one-at-a-time",
+        follow_up_mode: str = "one-at-a-time",
+        id: str | None = None,
     ) -> Conversation:
-        """A talk with its own history and queues. The modes say how many queued messages one turn takes: one, or "all"."""
-        return Conversation(self.plan, messages, self._listeners, steering_mode, follow_up_mode)
+        """A talk with its own history and queues. The modes say how many queued messages one turn takes: one, or "all".
+
+        `id` names the talk in traces.
+        """
+        return Conversation(self.plan, messages, self._listeners, steering_mode, follow_up_mode, id)
 
     async def run(
         self, prompt: Prompt, *, check: bool = True, run_id: str | None = None, deps: Any = None, limits: Limits | None = None

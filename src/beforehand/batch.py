@@ -16,6 +16,7 @@ from .gating import apply_answer
 from .hooks.dispatch import dispatch
 from .hooks.hook import Hook
 from .messages import AssistantMessage, ToolCall, ToolMessage
+from .observing import within
 from .respond import ON_MESSAGE, same_role
 from .seams import IncomingMessage
 from .state import RunState
@@ -221,7 +222,10 @@ async def _collect(run: RunState, tasks: dict[asyncio.Task[None], Call]) -> None
 
 
 async def _body(run: RunState, call: Call) -> None:
-    await execute(run, call)
+    if run.observed is None:
+        await execute(run, call)
+    else:
+        await within(run, call.id, call.args, execute(run, call))
     if not call.concluded and not settle_unseen(run, call):  # concluded: given up after an abort, this is a late result
         await settle(run, call)
 

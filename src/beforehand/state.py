@@ -40,7 +40,7 @@ class RunState:
     __slots__ = (
         "abandon", "aborted", "batching", "calls", "cancelled", "cancelling", "cancels_before", "characters_released", "context",
         "decisions", "deps", "enabled", "error", "events", "first_message", "history", "hook_queue", "hooks", "id_prefix",
-        "info", "interrupt", "limits", "loop", "messages_made", "model", "options", "outbox", "over", "own_cancels",
+        "info", "interrupt", "limits", "loop", "messages_made", "model", "observed", "options", "outbox", "over", "own_cancels",
         "parent_call_id", "pending", "plan", "poll_first", "queues", "reason", "requests_sent", "resend", "resends",
         "run_id", "scope", "scope_serial", "sequential", "signal", "slow_hook", "started", "stop_reason", "store",
         "suspension", "system", "task", "tasks", "thinking_level", "thread", "tick", "tick_serial", "tool_specs", "tools",
@@ -64,6 +64,7 @@ class RunState:
         self.use_tools(plan.tools)
         self.deps: Any = None
         self.info = RunInfo(self, None)
+        self.observed: Any = None
         self.signal, self.aborted = AbortSignal(), False
         self.started = time.perf_counter()
         self.usage: Usage = NO_USAGE

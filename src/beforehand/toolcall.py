@@ -24,6 +24,7 @@ from .events import ToolExecutionEnd, ToolExecutionStart, ToolExecutionUpdate
 from .gating import shape_and_gate
 from .hooks.dispatch import Ruling, dispatch, in_thread
 from .messages import Content, Image, Text, ToolCall, text_of
+from .observing import within
 from .seams import BY_NAME, CallOutcome, RunInfo
 from .state import RunState
 from .tools import InvalidArguments, Tool, ToolContext, ToolResult, as_result
@@ -352,7 +353,7 @@ async def nested(run: RunState, parent: Call, name: str, args: Any, number: int)
     except Aborted:
         call.settle("aborted", "Operation aborted")
     if call.outcome is None:
-        await execute(run, call)
+        await within(run, call.id, call.args, execute(run, call))
     await settle(run, call)
     if call.failure is not None:
         parent.failure = parent.failure or call.failure

@@ -1,0 +1,130 @@
+"""What a watched run does for its observers. Nothing here is called for a run that nobody watches."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Awaitable
+from time import perf_counter
+from typing import Any, Literal
+
+from .draft import Outgoing
+from .models.base import Finish, ModelEvent
+from .observer import Leave, RequestBegin, RequestEnd, RunBegin, RunEnd, RunObserver, tell
+from .state import RunState
+
+
+class Observed:
+    """Those who watch one run, until it is over."""
+
+    __slots__ = ("_outer", "_unwatch", "by")
+
+    def __init__(self, run: RunState, by: tuple[RunObserver, ...]) -> None:
+        self.by = by
+        self._unwatch = [run.events.watch(observer.hear, observer.events) for observer in by]
+        self._outer = sys.exception()  # what the caller is handling just now ends no run of ours
+
+    def end(self, run: RunState) -> None:
+        raised = sys.exception()
+        error = run.error or (None if raised is self._outer else raised)
+        stop_reason = run.stop_reason or ("aborted" if run.aborted else None)
+        reason = run.reason or (run.signal.reason if stop_reason == "aborted" else None)
+        end = RunEnd(
+            stop_reason=stop_reason, reason=reason, error=error, turns=run.turn, usage=run.usage, cost=run.usage_cost
+        )
+        for unwatch in self._unwatch:
+            unwatch()
+        for observer in self.by:
+            tell(observer.ends, end)
+
+    def enter(self, method: str, *args: Any) -> list[Leave]:
+        entered = [tell(getattr(observer, method), *args) for observer in self.by]
+        return [leave for leave in reversed(entered) if leave is not None]
+
+
+def begin(run: RunState, conversation_id: str, kind: Literal["run", "compaction"], resumed: bool) -> None:
+    """Tell the observers that a run begins, or goes on."""
+    facts = RunBegin(
+        run_id=run.run_id, kind=kind, agent=run.plan.name, model=run.model.name, provider=run.model.provider,
+        conversation_id=conversation_id, parent_call_id=run.parent_call_id, turn=run.turn, resumed=resumed,
+        usage=run.usage, cost=run.usage_cost,
+    )  # fmt: skip
+    watching = [tell(observer.begin, facts) for observer in run.events.observers]
+    run.observed = Observed(run, tuple([observer for observer in watching if observer is not None]))
+
+
+def end(run: RunState) -> None:
+    """Tell the observers that the run is over, however it came to that. Waits for nothing."""
+    observed, run.observed = run.observed, None
+    observed.end(run)
+
+
+async def within(run: RunState, call_id: str, args: Any, work: Awaitable[None]) -> None:
+    """Run a tool's body inside what the observers put around it."""
+    leaves = run.observed.enter("enter_call", run.loop, call_id, args) if run.observed is not None else []
+    try:
+        await work
+    finally:
+        for leave in leaves:
+            tell(leave)
+
+
+class WatchedStream:
+    """The stream of a reply, whose beginning and end the observers are told."""
+
+    def __init__(self, run: RunState, outgoing: Outgoing, kind: str) -> None:
+        self._observed: Observed = run.observed
+        self._outgoing, self._number = outgoing, run.requests_sent
+        self._stream: AsyncIterator[ModelEvent] | None = None
+        self._finish: Finish | None = None
+        self._waited: float | None = None
+        self._ended = False
+        model = outgoing.model
+        begin = RequestBegin(
+            number=self._number, kind=kind, loop=run.loop, model=model.name, provider=model.provider, endpoint=model.endpoint,
+            streams=model.streams, request=outgoing.request,
+        )  # fmt: skip
+        for observer in self._observed.by:
+            tell(observer.request_begins, begin)
+        self._began = perf_counter()
+
+    def __aiter__(self) -> WatchedStream:
+        return self
+
+    async def __anext__(self) -> ModelEvent:
+        leaves = self._observed.enter("enter_request", self._number)
+        try:
+            if self._stream is None:
+                self._stream = aiter(self._outgoing.model.stream(self._outgoing.request, self._outgoing.info))
+            event = await anext(self._stream)
+        except StopAsyncIteration:
+            self._end()
+            raise
+        except BaseException as error:
+            self._end(error)
+            raise
+        finally:
+            for leave in leaves:
+                tell(leave)
+        if self._waited is None:
+            self._waited = perf_counter() - self._began
+        if type(event) is Finish:
+            self._finish = event
+        return event
+
+    async def aclose(self) -> None:
+        self._end()
+        close = getattr(self._stream, "aclose", None)
+        if close is not None:
+            await close()
+
+    def _end(self, error: BaseException | None = None) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        finish = self._finish
+        end = RequestEnd(
+            number=self._number, error=error, cut=finish is None and error is None, waited=self._waited,
+            **({} if finish is None else {"stop_reason": finish.stop_reason, "usage": finish.usage}),
+        )  # fmt: skip
+        for observer in self._observed.by:
+            tell(observer.request_ends, end)
