@@ -16,6 +16,7 @@ from .hooks.hook import Hook
 from .limits import Limits
 from .messages import Message, Options, Price, ThinkingLevel
 from .models.base import Model
+from .observer import Observer
 from .results import RunResult
 from .plan import Instructions, OnAsk, Plan
 from .subagent import delegate
@@ -53,7 +54,7 @@ class Agent:
         options: Options = _OPTIONS,
         thinking_level: ThinkingLevel | None = None,
         tool_mode: str = "parallel",
-        listeners: Iterable[Listener] = (),
+        listeners: Iterable[Listener | Observer] = (),
         on_ask: OnAsk | None = None,
         prices: Mapping[str, Price] | None = None,
         name: str = "agent",

@@ -222,10 +222,8 @@ async def _collect(run: RunState, tasks: dict[asyncio.Task[None], Call]) -> None
 
 
 async def _body(run: RunState, call: Call) -> None:
-    if run.observed is None:
-        await execute(run, call)
-    else:
-        await within(run, call.id, call.args, execute(run, call))
+    body = execute(run, call)
+    await (body if run.observed is None else within(run, call.id, call.args, body))
     if not call.concluded and not settle_unseen(run, call):  # concluded: given up after an abort, this is a late result
         await settle(run, call)
 

@@ -17,6 +17,7 @@ from .errors import ConfigError, ConversationBusy, NothingToContinue, Stop, Unkn
 from .eventstream import EventStream
 from .limits import Limits
 from .loop import run_loop
+from .observer import Observer
 from .observing import begin, end
 from .history import History, HistoryView
 from .messages import (
@@ -157,7 +158,7 @@ class Conversation:
         self._queues.steering.clear()
         self._queues.follow_up.clear()
 
-    def subscribe(self, listener: Listener) -> Callable[[], None]:
+    def subscribe(self, listener: Listener | Observer) -> Callable[[], None]:
         """Hear every event of this conversation (opt-in ones by name, with `on`). Returns a function that ends it."""
         return self._events.subscribe(listener)
 
@@ -254,7 +255,13 @@ class Conversation:
         assert old is not None
         waiting = old.suspension
         old.prepare_to_resume()
-        await abandon(old, waiting)
+        if self._events.observers:
+            begin(old, self.id, "run", resumed=True)
+        try:
+            await abandon(old, waiting)
+        finally:
+            if old.observed is not None:
+                end(old)
 
     def _begin(self, run: RunState, kind: Literal["run", "compaction"] = "run", resumed: bool = False) -> None:
         if self._running is not None:

@@ -94,7 +94,7 @@ class RunObserver:
         """Called right before the request leaves."""
 
     def enter_request(self, number: int) -> Leave | None:
-        """Called each time the reply's next piece is waited for, in the task that waits."""
+        """Called before the first piece of the reply is waited for, in the task that waits; left when it is there."""
 
     def request_ends(self, end: RequestEnd) -> None:
         """Called once for each request that began, unless the run is torn down first."""

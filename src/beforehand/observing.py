@@ -8,6 +8,7 @@ from time import perf_counter
 from typing import Any, Literal
 
 from .draft import Outgoing
+from .messages import NO_USAGE
 from .models.base import Finish, ModelEvent
 from .observer import Leave, RequestBegin, RequestEnd, RunBegin, RunEnd, RunObserver, tell
 from .state import RunState
@@ -28,9 +29,7 @@ class Observed:
         error = run.error or (None if raised is self._outer else raised)
         stop_reason = run.stop_reason or ("aborted" if run.aborted else None)
         reason = run.reason or (run.signal.reason if stop_reason == "aborted" else None)
-        end = RunEnd(
-            stop_reason=stop_reason, reason=reason, error=error, turns=run.turn, usage=run.usage, cost=run.usage_cost
-        )
+        end = RunEnd(stop_reason=stop_reason, reason=reason, error=error, turns=run.turn, usage=run.usage, cost=run.usage_cost)
         for unwatch in self._unwatch:
             unwatch()
         for observer in self.by:
@@ -58,9 +57,13 @@ def end(run: RunState) -> None:
     observed.end(run)
 
 
-async def within(run: RunState, call_id: str, args: Any, work: Awaitable[None]) -> None:
-    """Run a tool's body inside what the observers put around it."""
-    leaves = run.observed.enter("enter_call", run.loop, call_id, args) if run.observed is not None else []
+def within(run: RunState, call_id: str, args: Any, work: Awaitable[None]) -> Awaitable[None]:
+    """A tool's body, inside what the observers put around it."""
+    return work if run.observed is None else _within(run, call_id, args, work)
+
+
+async def _within(run: RunState, call_id: str, args: Any, work: Awaitable[None]) -> None:
+    leaves = run.observed.enter("enter_call", run.loop, call_id, args)
     try:
         await work
     finally:
@@ -91,9 +94,10 @@ class WatchedStream:
         return self
 
     async def __anext__(self) -> ModelEvent:
-        leaves = self._observed.enter("enter_request", self._number)
+        leaves: list[Leave] = []
         try:
-            if self._stream is None:
+            if self._stream is None:  # the adapter sends it while its first piece is waited for
+                leaves = self._observed.enter("enter_request", self._number)
                 self._stream = aiter(self._outgoing.model.stream(self._outgoing.request, self._outgoing.info))
             event = await anext(self._stream)
         except StopAsyncIteration:
@@ -123,8 +127,9 @@ class WatchedStream:
         self._ended = True
         finish = self._finish
         end = RequestEnd(
-            number=self._number, error=error, cut=finish is None and error is None, waited=self._waited,
-            **({} if finish is None else {"stop_reason": finish.stop_reason, "usage": finish.usage}),
+            number=self._number, stop_reason=None if finish is None else finish.stop_reason,
+            usage=NO_USAGE if finish is None else finish.usage, error=error, cut=finish is None and error is None,
+            waited=self._waited,
         )  # fmt: skip
         for observer in self._observed.by:
             tell(observer.request_ends, end)
