@@ -20,7 +20,8 @@ EXPLAINED = frozenset({"blocked", "steered", "cancelled", "not_found", "truncate
 
 def short(text: str, most: int = MAX_NAME) -> str:
     """Text that any exporter can encode, of a bounded length."""
-    return clean(text if len(text) <= most else text[: most - 1] + "\u2026")
+    text = clean(text[: most + 1])
+    return text if len(text) <= most else text[: most - 1] + "\u2026"
 
 
 def run_attributes(run: RunBegin) -> dict[str, Any]:
