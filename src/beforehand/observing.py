@@ -8,6 +8,7 @@ from time import perf_counter
 from typing import Any, Literal
 
 from .draft import Outgoing
+from .events import DecisionMade
 from .messages import NO_USAGE
 from .models.base import Finish, ModelEvent
 from .observer import Leave, RequestBegin, RequestEnd, RunBegin, RunEnd, RunObserver, tell
@@ -34,6 +35,12 @@ class Observed:
             unwatch()
         for observer in self.by:
             tell(observer.ends, end)
+
+    def noted(self, event: DecisionMade) -> None:
+        """What the core itself mended, which listeners find in the result."""
+        for observer in self.by:
+            if event.type in observer.events:
+                tell(observer.hear, event)
 
     def enter(self, method: str, *args: Any) -> list[Leave]:
         entered = [tell(getattr(observer, method), *args) for observer in self.by]

@@ -14,7 +14,7 @@ import msgspec
 from .decisions import Interrupt, PendingApproval
 from .emitter import Emitter
 from .errors import RunError, Stop
-from .events import EVENT_TYPES, DecisionRecord, Event, Irreversible, StopReason
+from .events import EVENT_TYPES, DecisionMade, DecisionRecord, Event, Irreversible, StopReason
 from .frozen import freeze
 from .history import History
 from .limits import Limits
@@ -171,10 +171,13 @@ class RunState:
 
     def note(self, verdict: str, reason: str, call_id: str | None = None) -> None:
         """Record something that the core itself mended."""
-        self.decisions.append(DecisionRecord(
+        record = DecisionRecord(
             hook="beforehand", where="core", seam="repair", verdict=verdict, reason=reason, digest=None, duration=0.0,
             reversible=self.irreversible, run_id=self.run_id, loop=self.loop, turn=self.turn, call_id=call_id,
-        ))  # fmt: skip
+        )  # fmt: skip
+        self.decisions.append(record)
+        if self.observed is not None:
+            self.observed.noted(DecisionMade(record=record, **self.event_fields()))
 
     def add_usage(self, usage: Usage, model_name: str) -> None:
         if usage is NO_USAGE:

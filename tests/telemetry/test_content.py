@@ -28,8 +28,9 @@ def agent(recorder: Recorder, capture: bool, *hooks: Any) -> Agent:
         [thinking("thought-secret"), tool_call("look", {"what": "argument-secret"}, id="c1")], text("reply-secret"),
     ])  # fmt: skip
     return Agent(
-        model=model, tools=[look], instructions="system-secret", hooks=hooks, listeners=[recorder.listener(capture_content=capture)]
-    )
+        model=model, tools=[look], instructions="system-secret", hooks=hooks,
+        listeners=[recorder.listener(capture_content=capture)],
+    )  # fmt: skip
 
 
 def said(recorder: Recorder, name: str, key: str, number: int = 0) -> Any:
@@ -152,5 +153,3 @@ async def test_arguments_that_json_cannot_express_do_no_harm(recorder: Recorder)
 
     assert result.stop_reason == "completed"
     attributes(recorder.one("execute_tool look"))["gen_ai.tool.call.arguments"].encode()
-
-

@@ -85,6 +85,16 @@ async def test_what_was_already_irreversible_is_said(recorder: Recorder) -> None
     assert done == [2, 4, 1]
 
 
+async def test_what_the_core_mends_is_an_event_too(recorder: Recorder) -> None:
+    model = ScriptedModel([tool_call("work", id="c1"), tool_call("work", id="c1"), text("end")])
+    result = await Agent(model=model, tools=[work], listeners=[recorder.listener()]).run("go")
+
+    (record,), (said,) = result.decisions, decisions(recorder.spans)
+    assert said.pop("span") == CHAT
+    assert (said["beforehand.decision.seam"], said["beforehand.decision.verdict"]) == ("repair", "Renamed")
+    assert {name: said[name] for name in as_event(record)} == as_event(record)
+
+
 async def test_a_failing_hook_is_an_event_and_so_is_one_that_fails_open(recorder: Recorder) -> None:
     def breaks(context: Any) -> None:
         raise ValueError("broken")
@@ -136,7 +146,8 @@ async def test_a_call_that_was_refused_says_by_whom_and_why(recorder: Recorder, 
 
 
 async def test_of_two_that_refuse_the_one_that_counted_is_named(recorder: Recorder) -> None:
-    hooks = [once("before_tool_call", Steer("look first")), Hook(seam="before_tool_call", fn=lambda c: Block("never"), name="second")]
+    blocks = Hook(seam="before_tool_call", fn=lambda call: Block("never"), name="second")
+    hooks = [once("before_tool_call", Steer("look first")), blocks]
     await Agent(model=script(), tools=[work], hooks=hooks, listeners=[recorder.listener()]).run("go")
 
     said = attributes(recorder.one(CALL))

@@ -26,7 +26,8 @@ def hooked(seam: str, verdict: Any) -> list[Hook]:
     return [Hook(seam=seam, fn=lambda context: verdict, name="guard")]
 
 
-FINE, CALLS = ("UNSET", None, None), [tool_call("work"), text("end")]
+FINE, DOWN = ("UNSET", None, None), ("ERROR", "ServerError", "ServerError: down")
+CALLS = [tool_call("work"), text("end")]
 
 ENDINGS: dict[str, tuple[Any, list[Hook], str, Any, Any]] = {
     # script and hooks; then the stop reason, the status of the run (and its last turn) and that of the last request
@@ -40,9 +41,7 @@ ENDINGS: dict[str, tuple[Any, list[Hook], str, Any, Any]] = {
         ("ERROR", "interrupted", None),
     ),
     "judged": ([text("rude")], hooked("on_message", None), "completed", FINE, FINE),
-    "model": (
-        [error("down")], [], "error", ("ERROR", "ServerError", "ServerError: down"), ("ERROR", "ServerError", "ServerError: down"),
-    ),
+    "model": ([error("down")], [], "error", DOWN, DOWN),
     "cut": (
         [[text("ha"), cut()]], [], "error",
         ("ERROR", "NetworkError", "NetworkError: the reply of scripted ended without a stop reason: it was cut"),

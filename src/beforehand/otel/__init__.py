@@ -44,9 +44,10 @@ class OpenTelemetry(Observer):
         self._capture = capture_content
         self._suspended: OrderedDict[str, Any] = OrderedDict()
 
-    def begin(self, run: RunBegin) -> RunObserver:
+    def begin(self, run: RunBegin) -> RunObserver | None:
         before = self._suspended.pop(run.run_id, None)
-        return self._trace(self._tracer, run, self._capture, before, self._keep)
+        trace = self._trace(self._tracer, run, self._capture, before, self._keep)
+        return trace if trace.exists else None
 
     def _keep(self, run_id: str, suspended: Any) -> None:
         self._suspended[run_id] = suspended

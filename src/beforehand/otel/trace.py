@@ -99,6 +99,11 @@ class RunTrace(RunObserver):
             for loop, call_id, name in before.calls if before is not None else ():
                 self._begin_call(loop, call_id, name)
 
+    @property
+    def exists(self) -> bool:
+        """False without an SDK: then there is no trace, and nothing to do for it."""
+        return self._span.get_span_context().is_valid
+
     def hear(self, event: Event) -> None:
         if event.run_id == self._run.run_id:  # a sub-agent's, passed on: its own trace has it
             self._hear[event.type](event)
@@ -254,7 +259,7 @@ class RunTrace(RunObserver):
 
     def _judged(self, record: DecisionRecord) -> Span:
         """What a decision about no call was about: the reply that arrives, the turn, or the run."""
-        if record.seam == "on_chunk":
+        if record.seam in ("on_chunk", "repair"):
             for chat in self._chats.values():
                 if chat.of_turn and chat.loop == record.loop:
                     return chat.span
