@@ -118,6 +118,8 @@ def tell(method: Callable[..., Any], *args: Any) -> Any:
     """Call an observer. What it raises is logged, and `None` returned."""
     try:
         return method(*args)
-    except Exception:
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException:  # nobody cancels here: nothing was waited for
         logger.exception("%s failed; the run goes on", getattr(method, "__qualname__", method))
         return None

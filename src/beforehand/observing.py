@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from time import perf_counter
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ from .draft import Outgoing
 from .events import DecisionMade
 from .messages import NO_USAGE
 from .models.base import Finish, ModelEvent
-from .observer import Leave, RequestBegin, RequestEnd, RunBegin, RunEnd, RunObserver, tell
+from .observer import Leave, Observer, RequestBegin, RequestEnd, RunBegin, RunEnd, RunObserver, tell
 from .state import RunState
 
 
@@ -22,7 +22,8 @@ class Observed:
 
     def __init__(self, run: RunState, by: tuple[RunObserver, ...]) -> None:
         self.by = by
-        self._unwatch = [run.events.watch(observer.hear, observer.events) for observer in by]
+        watching = [tell(_watch, run, observer) for observer in by]
+        self._unwatch: list[Callable[[], None]] = [unwatch for unwatch in watching if unwatch is not None]
         self._outer = sys.exception()  # what the caller is handling just now ends no run of ours
 
     def end(self, run: RunState) -> None:
@@ -47,6 +48,17 @@ class Observed:
         return [leave for leave in reversed(entered) if leave is not None]
 
 
+def _watch(run: RunState, observer: RunObserver) -> Callable[[], None]:
+    return run.events.watch(observer.hear, observer.events)
+
+
+def _begin(observer: Observer, facts: RunBegin) -> RunObserver | None:
+    made = observer.begin(facts)
+    if made is not None and not isinstance(made, RunObserver):
+        raise TypeError(f"{type(observer).__name__}.begin() returned a {type(made).__name__}: expected a RunObserver or None")
+    return made
+
+
 def begin(run: RunState, conversation_id: str, kind: Literal["run", "compaction"], resumed: bool) -> None:
     """Tell the observers that a run begins, or goes on."""
     facts = RunBegin(
@@ -54,7 +66,7 @@ def begin(run: RunState, conversation_id: str, kind: Literal["run", "compaction"
         conversation_id=conversation_id, parent_call_id=run.parent_call_id, turn=run.turn, resumed=resumed,
         usage=run.usage, cost=run.usage_cost,
     )  # fmt: skip
-    watching = [tell(observer.begin, facts) for observer in run.events.observers]
+    watching = [tell(_begin, observer, facts) for observer in run.events.observers]
     run.observed = Observed(run, tuple([observer for observer in watching if observer is not None]))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 from typing import Any
 
 import pytest
@@ -162,6 +163,35 @@ async def test_a_failed_compaction_says_with_what(recorder: Recorder) -> None:
     with pytest.raises(ServerError):
         await talk.compact(keep=0)
     assert status(recorder.one("compact agent"))[:2] == ("ERROR", "ServerError")
+
+
+async def test_a_reply_that_a_hook_cut_to_ask_again_says_so_in_a_run_that_is_fine(recorder: Recorder) -> None:
+    cuts = [Interrupt("rude", resend=True)]
+    hooks = [Hook(seam="on_chunk", fn=lambda chunk: cuts.pop() if cuts else None, name="guard")]
+    agent = Agent(model=ScriptedModel([text("rude"), text("polite")]), hooks=hooks, listeners=[recorder.listener()])
+    assert (await agent.run("go")).text == "polite"
+
+    first, second = recorder.named("chat scripted")
+    assert [status(first), status(second)] == [("ERROR", "interrupted", None), FINE]
+    assert (first.end_time or 0) <= (second.start_time or 0)
+    assert status(recorder.one("invoke_agent agent")) == FINE
+
+
+def test_a_stream_that_is_dropped_when_its_event_loop_is_gone_ends_every_span(recorder: Recorder) -> None:
+    streams = [Agent(model=ScriptedModel([text("hello")]), listeners=[recorder.listener()]).stream("go")]
+
+    async def read_a_little() -> None:
+        async for event in streams[0]:
+            if event.type == "message_update":
+                return
+
+    asyncio.run(read_a_little())
+    assert recorder.open == ["invoke_agent agent", "turn", "chat scripted"]
+    streams.clear()
+    gc.collect()
+
+    assert status(recorder.one("invoke_agent agent")) == ("ERROR", "GeneratorExit", None)
+    assert status(recorder.one("chat scripted")) == ("ERROR", "GeneratorExit", None)
 
 
 @pytest.mark.parametrize("after", range(1, 12))

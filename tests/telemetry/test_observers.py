@@ -116,6 +116,22 @@ async def test_an_observer_may_leave_a_run_unwatched() -> None:
     assert (await agent(Blind()).run("go")).text == "end"
 
 
+async def test_an_observer_that_makes_something_else_says_so_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    class Wrong(Observer):
+        def begin(self, run: RunBegin) -> Any:
+            return self
+
+    class Deaf(Observer):
+        def begin(self, run: RunBegin) -> RunObserver:
+            made = Watch(Notes())
+            made.events = None  # type: ignore[assignment,misc]
+            return made
+
+    assert (await agent(Wrong(), Deaf()).run("go")).text == "end"
+    assert "Wrong.begin() returned a Wrong: expected a RunObserver or None" in caplog.text
+    assert "'NoneType' object is not iterable" in caplog.text
+
+
 async def test_an_observer_without_begin_says_so_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     await agent(Observer()).run("go")
     assert "Observer does not implement begin()" in caplog.text

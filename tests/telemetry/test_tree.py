@@ -9,8 +9,9 @@ from typing import Any
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import SpanKind
 
-from beforehand import Agent, Answer, Request, ToolContext, hook, tool
+from beforehand import Agent, Answer, Hook, Request, ToolContext, UserMessage, hook, tool
 from beforehand.models.base import NO_CALL_INFO, CallInfo, Finish, Model, ModelEvent, TextDelta
+from beforehand.request import ask_directly
 from beforehand.testing import ScriptedModel, text, tool_call
 
 from telemetry.spans import Recorder, attributes, id_of, parent_of
@@ -65,6 +66,51 @@ async def test_a_turn_ends_before_the_next_begins_and_a_request_before_the_calls
     chat, call = recorder.named("chat scripted")[0], recorder.one("execute_tool add")
     moments = [first.start_time, chat.start_time, chat.end_time, call.start_time, call.end_time, first.end_time]
     assert [*moments, second.start_time] == sorted([*moments, second.start_time])  # type: ignore[type-var]
+
+
+async def test_what_hooks_do_with_a_reply_or_between_turns_is_no_part_of_the_request_or_the_turn(recorder: Recorder) -> None:
+    def marks(name: str, interested: Any = lambda context: True) -> Any:
+        return lambda context: recorder.tracer.start_span(name).end() if interested(context) else None
+
+    hooks = [
+        Hook(seam="on_message", fn=marks("judging", lambda incoming: incoming.origin == "model"), name="judge"),
+        Hook(seam="prepare_next_turn", fn=marks("between"), name="between"),
+    ]
+    model = ScriptedModel([tool_call("add", {"a": 1, "b": 2}), text("end")])
+    await Agent(model=model, tools=[add], hooks=hooks, listeners=[recorder.listener()]).run("go")
+
+    def first(name: str) -> Any:
+        return recorder.named(name)[0]
+
+    assert first("chat scripted").end_time <= first("judging").start_time
+    assert first("turn").end_time <= first("between").start_time <= recorder.named("turn")[1].start_time
+
+
+async def test_a_request_that_a_tool_makes_itself_stands_under_its_call(recorder: Recorder) -> None:
+    @tool
+    async def thinks(ctx: ToolContext) -> str:
+        run: Any = ctx.run._run
+        said = await ask_directly(run, Request("", (UserMessage("what?"),)), "direct")
+        ended.extend(set(recorder.named("chat scripted")))
+        return said
+
+    ended: list[Any] = []
+    model = ScriptedModel([tool_call("thinks"), text("that"), text("end")])
+    await Agent(model=model, tools=[thinks], listeners=[recorder.listener()]).run("go")
+
+    ((_, [(_, first), _]),) = recorder.tree()
+    assert first == [CHAT, ("execute_tool thinks", [CHAT])]
+    assert len(ended) == 2  # it was over when the tool went on
+    assert [attributes(span)["beforehand.request.kind"] for span in recorder.named("chat scripted")] == ["turn", "direct", "turn"]
+
+
+async def test_a_listener_hears_of_a_call_whose_span_has_begun(recorder: Recorder) -> None:
+    heard: list[list[str]] = []
+    model = ScriptedModel([tool_call("add", {"a": 1, "b": 2}), text("end")])
+    talk = Agent(model=model, tools=[add], listeners=[lambda event: None, recorder.listener()]).conversation()
+    talk.subscribe(lambda event: heard.append(recorder.open) if event.type == "tool_execution_start" else None)
+    await talk.run("go")
+    assert heard == [["invoke_agent agent", "turn", "execute_tool add"]]
 
 
 # --- sub-agents ----------------------------------------------------------------------------------

@@ -145,7 +145,7 @@ _DECIDING = {
 def decided_by(outcome: str, rulings: list[DecisionRecord]) -> DecisionRecord | None:
     for verdict in _DECIDING.get(outcome, ()):
         for record in rulings:
-            if record.verdict == verdict and record.seam != "after_tool_call":
+            if record.verdict == verdict:
                 return record
     return None
 

@@ -44,10 +44,10 @@ class Suspended(Frozen):
 class _Call:
     """A tool call's span, and the decisions about it."""
 
-    __slots__ = ("name", "rulings", "span")
+    __slots__ = ("rulings", "span")
 
-    def __init__(self, span: Span, name: str) -> None:
-        self.span, self.name = span, name
+    def __init__(self, span: Span) -> None:
+        self.span = span
         self.rulings: list[DecisionRecord] = []
 
 
@@ -211,7 +211,7 @@ class RunTrace(RunObserver):
             f"execute_tool {short(name)}",
             tool_attributes(name, call_id, description),
         )
-        call = self._calls[loop, call_id] = _Call(span, name)
+        call = self._calls[loop, call_id] = _Call(span)
         return call
 
     def enter_call(self, loop: str, call_id: str, args: Any) -> Leave | None:
@@ -268,14 +268,10 @@ class RunTrace(RunObserver):
     # --- the end ---
 
     def ends(self, end: RunEnd) -> None:
-        suspended = end.stop_reason == "suspended"
         kind, text = _failure(end)
-        for (loop, call_id), call in reversed(self._calls.items()):
-            call.span.set_attribute("beforehand.tool.outcome", "pending" if suspended else "uncertain")
-            if suspended:
-                self._waiting.append((loop, call_id, call.name))
-            else:
-                _failed(call.span, kind or "uncertain")
+        for call in reversed(self._calls.values()):  # the run was torn down, and nobody knows what they did
+            call.span.set_attribute("beforehand.tool.outcome", "uncertain")
+            _failed(call.span, kind or "uncertain")
             call.span.end()
         for key in tuple(self._unread):
             self._read(*key, None)
@@ -293,7 +289,7 @@ class RunTrace(RunObserver):
         if kind is not None:
             _failed(span, kind, text)
         span.end()
-        if suspended:
+        if end.stop_reason == "suspended":
             self._keep(self._run.run_id, Suspended(span.get_span_context(), tuple(self._waiting)))
 
 
