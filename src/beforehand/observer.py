@@ -34,6 +34,7 @@ class RunBegin(Frozen, kw_only=True):
     model: str
     provider: str
     conversation_id: str
+    loop: str = "main"
     parent_call_id: str | None = None
     turn: int = 0
     resumed: bool = False

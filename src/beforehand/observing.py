@@ -63,7 +63,7 @@ def begin(run: RunState, conversation_id: str, kind: Literal["run", "compaction"
     """Tell the observers that a run begins, or goes on."""
     facts = RunBegin(
         run_id=run.run_id, kind=kind, agent=run.plan.name, model=run.model.name, provider=run.model.provider,
-        conversation_id=conversation_id, parent_call_id=run.parent_call_id, turn=run.turn, resumed=resumed,
+        conversation_id=conversation_id, loop=run.loop, parent_call_id=run.parent_call_id, turn=run.turn, resumed=resumed,
         usage=run.usage, cost=run.usage_cost,
     )  # fmt: skip
     watching = [tell(_begin, observer, facts) for observer in run.events.observers]

@@ -142,14 +142,11 @@ async def test_images_and_lone_surrogates_are_recorded_as_what_they_are(recorder
     ]
 
 
-async def test_arguments_that_json_cannot_express_do_no_harm(recorder: Recorder) -> None:
-    @hook.prepare_tool_call
-    def rewrite(call: Any) -> Replace:
-        return Replace(args={"what": "a\ud800"})
+async def test_a_description_that_json_cannot_express_is_recorded_all_the_same(recorder: Recorder) -> None:
+    @tool(description="Looks.\ud800")
+    async def odd() -> str:
+        return ""
 
-    model = ScriptedModel([tool_call("look", {"what": "x"}), text("end")])
-    agent = Agent(model=model, tools=[look], hooks=[rewrite], listeners=[recorder.listener(capture_content=True)])
-    result = await agent.run("go")
-
-    assert result.stop_reason == "completed"
-    attributes(recorder.one("execute_tool look"))["gen_ai.tool.call.arguments"].encode()
+    agent = Agent(model=ScriptedModel([text("end")]), tools=[odd], listeners=[recorder.listener(capture_content=True)])
+    await agent.run("go")
+    assert "Looks." in said(recorder, "chat scripted", "tool.definitions")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from beforehand import (
-    Agent, Approve, Ask, Block, Deny, End, Hook, HookFailed, Interrupt, Limits, RunResult, ServerError, hook, tool,
+    Agent, Approve, Ask, Block, Conversation, Deny, End, Hook, HookFailed, Interrupt, Limits, RunResult, ServerError, hook, tool,
 )  # fmt: skip
 from beforehand.errors import BeforehandError
 from beforehand.testing import FunctionModel, ScriptedModel, cut, delay, error, finish, text, tool_call
@@ -41,7 +41,11 @@ ENDINGS: dict[str, tuple[Any, list[Hook], str, Any, Any]] = {
         [text("rude")], hooked("on_chunk", Interrupt("rude")), "interrupted", ("ERROR", "interrupted", "rude"),
         ("ERROR", "interrupted", None),
     ),
-    "judged": ([text("rude")], hooked("on_message", None), "completed", FINE, FINE),
+    "judged": (
+        [text("rude")],
+        [Hook(seam="on_message", fn=lambda said: Interrupt("rude") if said.origin == "model" else None, name="guard")],
+        "interrupted", ("ERROR", "interrupted", "rude"), FINE,
+    ),
     "model": ([error("down")], [], "error", DOWN, DOWN),
     "cut": (
         [[text("ha"), cut()]], [], "error",
@@ -64,6 +68,21 @@ async def test_a_run_and_its_last_turn_and_request_say_how_they_ended(recorder: 
     assert status(run) == status(recorder.named("turn")[-1]) == expected
     assert [status(span) for span in recorder.named("chat scripted")][-1:] == ([] if chat is None else [chat])
     assert all(status(turn) == FINE for turn in recorder.named("turn")[:-1])
+
+
+async def test_a_run_in_another_loop_says_so_and_its_last_turn_how_it_ended(recorder: Recorder) -> None:
+    class Inner(Conversation):
+        def _new_run(self, *args: Any) -> Any:
+            run = super()._new_run(*args)
+            run.loop = "poet"
+            return run
+
+    agent = Agent(model=ScriptedModel([error("down")]), listeners=[recorder.listener()])
+    await Inner(agent.plan, (), agent._listeners).run("go", check=False)
+
+    assert recorder.tree() == [("invoke_agent agent", [("turn", [("chat scripted", [])])])]
+    assert {attributes(span).get("beforehand.loop") for span in recorder.spans if "chat" not in span.name} == {"poet"}
+    assert status(recorder.one("turn")) == DOWN
 
 
 async def test_a_failing_hook_that_ends_the_run_is_named(recorder: Recorder) -> None:

@@ -33,6 +33,8 @@ def run_attributes(run: RunBegin) -> dict[str, Any]:
         "gen_ai.conversation.id": short(run.conversation_id),
         "beforehand.run.id": short(run.run_id),
     }
+    if run.loop != "main":
+        found["beforehand.loop"] = short(run.loop)
     if run.resumed:
         found["beforehand.run.resumed"] = True
     if run.parent_call_id is not None:

@@ -95,7 +95,7 @@ class RunTrace(RunObserver):
             links=[Link(before.span)] if before is not None else None,
         )
         if run.resumed:  # its turn was begun, and its calls were announced, before it waited
-            self._begin_turn("main", run.turn, resumed=True)
+            self._begin_turn(run.loop, run.turn, resumed=True)
             for loop, call_id, name in before.calls if before is not None else ():
                 self._begin_call(loop, call_id, name)
 
@@ -280,8 +280,8 @@ class RunTrace(RunObserver):
                 _failed(chat.span, kind or "interrupted")
             chat.close()
         self._chats.clear()
-        if kind is not None and "main" in self._turns:
-            _failed(self._turns["main"][0], kind, text)
+        if kind is not None and self._run.loop in self._turns:
+            _failed(self._turns[self._run.loop][0], kind, text)
         for loop in tuple(self._turns):
             self._close_turn(loop)
         span = self._span
