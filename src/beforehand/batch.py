@@ -16,7 +16,6 @@ from .gating import apply_answer
 from .hooks.dispatch import dispatch
 from .hooks.hook import Hook
 from .messages import AssistantMessage, ToolCall, ToolMessage
-from .observing import within
 from .respond import ON_MESSAGE, same_role
 from .seams import IncomingMessage
 from .state import RunState
@@ -222,8 +221,7 @@ async def _collect(run: RunState, tasks: dict[asyncio.Task[None], Call]) -> None
 
 
 async def _body(run: RunState, call: Call) -> None:
-    body = execute(run, call)
-    await (body if run.observed is None else within(run, call.id, call.args, body))
+    await execute(run, call)
     if not call.concluded and not settle_unseen(run, call):  # concluded: given up after an abort, this is a late result
         await settle(run, call)
 

@@ -256,7 +256,7 @@ class Conversation:
         waiting = old.suspension
         old.prepare_to_resume()
         if self._events.observers:
-            begin(old, self.id, "run", resumed=True)
+            begin(old, self._events, self.id, resumed=True)
         try:
             await abandon(old, waiting)
         finally:
@@ -269,7 +269,7 @@ class Conversation:
         run.begin_in(asyncio.current_task())
         self._running = run
         if self._events.observers:
-            begin(run, self.id, kind, resumed)
+            begin(run, self._events, self.id, kind, resumed=resumed)
 
     def _end(self, run: RunState) -> None:
         if run.observed is not None:

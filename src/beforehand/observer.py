@@ -22,7 +22,7 @@ Leave: TypeAlias = Callable[[], Any]
 
 
 class RunBegin(Frozen, kw_only=True):
-    """A run begins, or goes on after a suspension: then `resumed` is set and `turn` is the turn it goes on with.
+    """A run begins, or goes on after a suspension: then `resumed` is set, and its turn is not announced again.
 
     `kind` is "compaction" where a conversation is compacted by hand, which is no run of turns. `usage` and `cost` are what
     the run had used before.
@@ -36,7 +36,6 @@ class RunBegin(Frozen, kw_only=True):
     conversation_id: str
     loop: str = "main"
     parent_call_id: str | None = None
-    turn: int = 0
     resumed: bool = False
     usage: Usage = NO_USAGE
     cost: float = 0.0
@@ -62,6 +61,7 @@ class RequestBegin(Frozen, kw_only=True):
     number: int
     kind: str
     loop: str
+    turn: int
     model: str
     provider: str
     endpoint: str
@@ -83,6 +83,19 @@ class RequestEnd(Frozen, kw_only=True):
     waited: float | None = None
 
 
+class CallBegin(Frozen, kw_only=True):
+    """A tool's body is about to run. `args` is `None` where the body decodes them itself.
+
+    A call that waited for a person was announced in the part of the run before.
+    """
+
+    loop: str
+    turn: int
+    call_id: str
+    name: str
+    args: Any
+
+
 class RunObserver:
     """Watches one run. `events` names the event types that `hear` is called with, before any listener."""
 
@@ -100,8 +113,8 @@ class RunObserver:
     def request_ends(self, end: RequestEnd) -> None:
         """Called once for each request that began, unless the run is torn down first."""
 
-    def enter_call(self, loop: str, call_id: str, args: Any) -> Leave | None:
-        """Called before a tool's body, in the task that runs it. `args` is `None` where the body decodes them itself."""
+    def enter_call(self, begin: CallBegin) -> Leave | None:
+        """Called before a tool's body, in the task that runs it."""
 
     def ends(self, end: RunEnd) -> None:
         """The run is over. Called once, and nothing is called after it."""

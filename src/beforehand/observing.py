@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from time import perf_counter
 from typing import Any, Literal
 
+from .calls import Call
 from .draft import Outgoing
+from .emitter import Emitter
 from .events import DecisionMade
 from .messages import NO_USAGE
 from .models.base import Finish, ModelEvent
-from .observer import Leave, Observer, RequestBegin, RequestEnd, RunBegin, RunEnd, RunObserver, tell
+from .observer import CallBegin, Leave, Observer, RequestBegin, RequestEnd, RunBegin, RunEnd, RunObserver, tell
 from .state import RunState
 
 
 class Observed:
     """Those who watch one run, until it is over."""
 
-    __slots__ = ("_outer", "_unwatch", "by")
+    __slots__ = ("_events", "_outer", "_unwatch", "by")
 
-    def __init__(self, run: RunState, by: tuple[RunObserver, ...]) -> None:
-        self.by = by
-        watching = [tell(_watch, run, observer) for observer in by]
+    def __init__(self, events: Emitter, by: tuple[RunObserver, ...]) -> None:
+        self.by, self._events = by, events
+        watching = [tell(_watch, events, observer) for observer in by]
         self._unwatch: list[Callable[[], None]] = [unwatch for unwatch in watching if unwatch is not None]
         self._outer = sys.exception()  # what the caller is handling just now ends no run of ours
 
@@ -37,9 +39,9 @@ class Observed:
         for observer in self.by:
             tell(observer.ends, end)
 
-    def noted(self, event: DecisionMade) -> None:
+    def noted(self, run: RunState, event: DecisionMade) -> None:
         """What the core itself mended, which listeners find in the result."""
-        for observer in self.by:
+        for observer in self.by if run.events is self._events else ():
             if event.type in observer.events:
                 tell(observer.hear, event)
 
@@ -48,8 +50,8 @@ class Observed:
         return [leave for leave in reversed(entered) if leave is not None]
 
 
-def _watch(run: RunState, observer: RunObserver) -> Callable[[], None]:
-    return run.events.watch(observer.hear, observer.events)
+def _watch(events: Emitter, observer: RunObserver) -> Callable[[], None]:
+    return events.watch(observer.hear, observer.events)
 
 
 def _begin(observer: Observer, facts: RunBegin) -> RunObserver | None:
@@ -59,15 +61,17 @@ def _begin(observer: Observer, facts: RunBegin) -> RunObserver | None:
     return made
 
 
-def begin(run: RunState, conversation_id: str, kind: Literal["run", "compaction"], resumed: bool) -> None:
-    """Tell the observers that a run begins, or goes on."""
+def begin(
+    run: RunState, events: Emitter, conversation_id: str, kind: Literal["run", "compaction"] = "run", *, resumed: bool
+) -> None:
+    """Tell the observers that a run begins, or goes on. `events` are the talk's."""
     facts = RunBegin(
         run_id=run.run_id, kind=kind, agent=run.plan.name, model=run.model.name, provider=run.model.provider,
-        conversation_id=conversation_id, loop=run.loop, parent_call_id=run.parent_call_id, turn=run.turn, resumed=resumed,
+        conversation_id=conversation_id, loop=run.loop, parent_call_id=run.parent_call_id, resumed=resumed,
         usage=run.usage, cost=run.usage_cost,
     )  # fmt: skip
-    watching = [tell(_begin, observer, facts) for observer in run.events.observers]
-    run.observed = Observed(run, tuple([observer for observer in watching if observer is not None]))
+    watching = [tell(_begin, observer, facts) for observer in events.observers]
+    run.observed = Observed(events, tuple([observer for observer in watching if observer is not None]))
 
 
 def end(run: RunState) -> None:
@@ -76,18 +80,16 @@ def end(run: RunState) -> None:
     observed.end(run)
 
 
-def within(run: RunState, call_id: str, args: Any, work: Awaitable[None]) -> Awaitable[None]:
-    """A tool's body, inside what the observers put around it."""
-    return work if run.observed is None else _within(run, call_id, args, work)
+def entered(run: RunState, call: Call) -> list[Leave]:
+    """Put around a tool's body what the observers want around it. `left` takes it back."""
+    begin = CallBegin(loop=run.loop, turn=run.turn, call_id=call.id, name=call.name, args=call.args)
+    entered: list[Leave] = run.observed.enter("enter_call", begin)
+    return entered
 
 
-async def _within(run: RunState, call_id: str, args: Any, work: Awaitable[None]) -> None:
-    leaves = run.observed.enter("enter_call", run.loop, call_id, args)
-    try:
-        await work
-    finally:
-        for leave in leaves:
-            tell(leave)
+def left(leaves: list[Leave]) -> None:
+    for leave in leaves:
+        tell(leave)
 
 
 class WatchedStream:
@@ -102,8 +104,8 @@ class WatchedStream:
         self._ended = False
         model = outgoing.model
         begin = RequestBegin(
-            number=self._number, kind=kind, loop=run.loop, model=model.name, provider=model.provider, endpoint=model.endpoint,
-            streams=model.streams, request=outgoing.request,
+            number=self._number, kind=kind, loop=run.loop, turn=run.turn, model=model.name, provider=model.provider,
+            endpoint=model.endpoint, streams=model.streams, request=outgoing.request,
         )  # fmt: skip
         for observer in self._observed.by:
             tell(observer.request_begins, begin)
@@ -126,8 +128,7 @@ class WatchedStream:
             self._end(error)
             raise
         finally:
-            for leave in leaves:
-                tell(leave)
+            left(leaves)
         if self._waited is None:
             self._waited = perf_counter() - self._began
         if type(event) is Finish:

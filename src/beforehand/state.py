@@ -177,7 +177,7 @@ class RunState:
         )  # fmt: skip
         self.decisions.append(record)
         if self.observed is not None:
-            self.observed.noted(DecisionMade(record=record, **self.event_fields()))
+            self.observed.noted(self, DecisionMade(record=record, **self.event_fields()))
 
     def add_usage(self, usage: Usage, model_name: str) -> None:
         if usage is NO_USAGE:

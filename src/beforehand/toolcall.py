@@ -24,7 +24,7 @@ from .events import ToolExecutionEnd, ToolExecutionStart, ToolExecutionUpdate
 from .gating import shape_and_gate
 from .hooks.dispatch import Ruling, dispatch, in_thread
 from .messages import Content, Image, Text, ToolCall, text_of
-from .observing import within
+from .observing import entered, left
 from .seams import BY_NAME, CallOutcome, RunInfo
 from .state import RunState
 from .tools import InvalidArguments, Tool, ToolContext, ToolResult, as_result
@@ -102,6 +102,7 @@ async def execute(run: RunState, call: Call) -> None:
     if run.aborted:
         call.settle("aborted", "Operation aborted")
         return
+    leaves = entered(run, call) if run.observed is not None else None
     began = perf_counter() if run.hooks.after_tool_call else 0.0  # only they are told how long it took
     try:
         kwargs = tool.kwargs_from_json(call.part.arguments) if call.args is None else tool.kwargs(call.args)
@@ -132,6 +133,8 @@ async def execute(run: RunState, call: Call) -> None:
         run.leave_guarded()
     if began:
         call.duration = perf_counter() - began
+    if leaves:
+        left(leaves)
 
 
 class _Going(NamedTuple):
@@ -353,7 +356,7 @@ async def nested(run: RunState, parent: Call, name: str, args: Any, number: int)
     except Aborted:
         call.settle("aborted", "Operation aborted")
     if call.outcome is None:
-        await within(run, call.id, call.args, execute(run, call))
+        await execute(run, call)
     await settle(run, call)
     if call.failure is not None:
         parent.failure = parent.failure or call.failure

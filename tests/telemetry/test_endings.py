@@ -322,8 +322,8 @@ async def test_a_suspended_run_ends_its_spans_and_goes_on_in_new_ones_that_link_
     assert attributes(went_on)["beforehand.run.resumed"] is True
     assert attributes(went_on)["beforehand.run.id"] == attributes(waited)["beforehand.run.id"]
     sends = [attributes(span) for span in recorder.named("execute_tool send")]
-    assert [span["beforehand.tool.outcome"] for span in sends] == ["pending", "pending", "ran", "blocked"]
-    assert [span.get("beforehand.tool.reason") for span in sends] == [None, None, None, "no"]
+    assert [span["beforehand.tool.outcome"] for span in sends] == ["pending", "pending", "blocked", "ran"]
+    assert [span.get("beforehand.tool.reason") for span in sends] == [None, None, "no", None]
     below = ("turn", [("execute_tool send", []), ("execute_tool send", [])])
     assert recorder.tree()[1] == ("invoke_agent a", [below, ("turn", [("chat scripted", [])])])
     assert [attributes(turn)["beforehand.turn.number"] for turn in recorder.named("turn")] == [1, 1, 2]

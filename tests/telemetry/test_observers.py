@@ -12,7 +12,7 @@ import pytest
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 
 from beforehand import Agent, ConfigError, ToolContext, tool
-from beforehand.observer import Observer, RequestBegin, RequestEnd, RunBegin, RunEnd, RunObserver
+from beforehand.observer import CallBegin, Observer, RequestBegin, RequestEnd, RunBegin, RunEnd, RunObserver
 from beforehand.otel import OpenTelemetry
 from beforehand.testing import ScriptedModel, text, tool_call
 
@@ -67,9 +67,9 @@ class Watch(RunObserver):
     def request_ends(self, end: RequestEnd) -> None:
         self.notes.note(f"request_ends {end.number} {end.stop_reason}")
 
-    def enter_call(self, loop: str, call_id: str, args: Any) -> Callable[[], Any]:
-        self.notes.note(f"enter_call {call_id}")
-        return lambda: self.notes.note(f"leave_call {call_id}")
+    def enter_call(self, begin: CallBegin) -> Callable[[], Any]:
+        self.notes.note(f"enter_call {begin.call_id}")
+        return lambda: self.notes.note(f"leave_call {begin.call_id}")
 
     def ends(self, end: RunEnd) -> None:
         self.notes.note(f"ends {end.stop_reason}")

@@ -24,21 +24,13 @@ from opentelemetry.trace import (
 
 from ..errors import BeforehandError
 from ..events import DecisionMade, DecisionRecord, Event, MessageEnd, ToolExecutionEnd, ToolExecutionStart, TurnEnd, TurnStart
-from ..frozen import Frozen
 from ..messages import AssistantMessage, ToolMessage, ToolSpec
-from ..observer import Leave, RequestBegin, RequestEnd, RunBegin, RunEnd, RunObserver
+from ..observer import CallBegin, Leave, RequestBegin, RequestEnd, RunBegin, RunEnd, RunObserver
 from .attributes import (
     FAILED_STOPS, MAX_TEXT, decision_attributes, error_text, error_type, outcome_attributes, reply_attributes,
     request_attributes, run_attributes, run_end_attributes, short, tool_attributes,
 )  # fmt: skip
 from .content import as_json, reply_content, request_content, result_content
-
-
-class Suspended(Frozen):
-    """What is remembered of a run that waits for a person: its span, and the calls that wait (loop, call id, name)."""
-
-    span: SpanContext
-    calls: tuple[tuple[str, str, str], ...]
 
 
 class _Call:
@@ -67,7 +59,7 @@ class _Chat:
 class RunTrace(RunObserver):
     """Turns what happens in one run into spans.
 
-    `_unread` are calls that are over, whose results the history does not hold yet; `_waiting` those that wait for a person.
+    `_unread` are calls that are over, whose results the history does not hold yet.
     """
 
     events: ClassVar[frozenset[str]] = frozenset(
@@ -75,13 +67,12 @@ class RunTrace(RunObserver):
     )
 
     def __init__(
-        self, tracer: Tracer, run: RunBegin, capture: bool, before: Suspended | None, keep: Callable[[str, Suspended], None]
+        self, tracer: Tracer, run: RunBegin, capture: bool, before: SpanContext | None, keep: Callable[[str, SpanContext], None]
     ) -> None:
         self._tracer, self._run, self._capture, self._keep = tracer, run, capture, keep
         self._turns: dict[str, tuple[Span, int | None]] = {}
         self._calls: dict[tuple[str, str], _Call] = {}
         self._chats: dict[int, _Chat] = {}
-        self._waiting: list[tuple[str, str, str]] = []
         self._unread: dict[tuple[str, str], tuple[Span, int]] = {}
         self._tools: tuple[ToolSpec, ...] = ()
         self._hear: dict[str, Callable[[Any], None]] = {
@@ -92,12 +83,8 @@ class RunTrace(RunObserver):
         self._span = tracer.start_span(
             f"{attributes['gen_ai.operation.name']} {attributes['gen_ai.agent.name']}",
             attributes=attributes,
-            links=[Link(before.span)] if before is not None else None,
+            links=[Link(before)] if before is not None else None,
         )
-        if run.resumed:  # its turn was begun, and its calls were announced, before it waited
-            self._begin_turn(run.loop, run.turn, resumed=True)
-            for loop, call_id, name in before.calls if before is not None else ():
-                self._begin_call(loop, call_id, name)
 
     @property
     def exists(self) -> bool:
@@ -105,14 +92,22 @@ class RunTrace(RunObserver):
         return self._span.get_span_context().is_valid
 
     def hear(self, event: Event) -> None:
-        if event.run_id == self._run.run_id:  # a sub-agent's, passed on: its own trace has it
-            self._hear[event.type](event)
+        if event.run_id != self._run.run_id:  # a sub-agent's, passed on: its own trace has it
+            return
+        if type(event) is not TurnStart:
+            self._go_on(event.loop, event.turn)
+        self._hear[event.type](event)
 
     # --- turns ---
 
     def _turn_start(self, event: TurnStart) -> None:
         self._close_turn(event.loop)
         self._begin_turn(event.loop, event.number)
+
+    def _go_on(self, loop: str, turn: int) -> None:
+        """Begin the turn that a resumed run goes on with: it was announced before the run waited."""
+        if self._run.resumed and turn and not self._turns:
+            self._begin_turn(loop, turn, resumed=True)
 
     def _begin_turn(self, loop: str, number: int, resumed: bool = False) -> None:
         attributes: dict[str, Any] = {"beforehand.turn.number": number, "beforehand.loop": short(loop)}
@@ -142,6 +137,7 @@ class RunTrace(RunObserver):
     # --- requests ---
 
     def request_begins(self, begin: RequestBegin) -> None:
+        self._go_on(begin.loop, begin.turn)
         of_turn = begin.kind == "turn"
         if of_turn:
             self._close_chats(begin.loop)
@@ -214,12 +210,11 @@ class RunTrace(RunObserver):
         call = self._calls[loop, call_id] = _Call(span)
         return call
 
-    def enter_call(self, loop: str, call_id: str, args: Any) -> Leave | None:
-        call = self._calls.get((loop, call_id))
-        if call is None:
-            return None
-        if self._capture and args is not None:  # what the hooks at 11 made of them, and a person
-            call.span.set_attribute("gen_ai.tool.call.arguments", as_json(args))
+    def enter_call(self, begin: CallBegin) -> Leave | None:
+        self._go_on(begin.loop, begin.turn)
+        call = self._calls.get((begin.loop, begin.call_id)) or self._begin_call(begin.loop, begin.call_id, begin.name)
+        if self._capture and begin.args is not None:  # what the hooks at 11 made of them, and a person
+            call.span.set_attribute("gen_ai.tool.call.arguments", as_json(begin.args))
         return _enter(call.span)
 
     def _tool_end(self, event: ToolExecutionEnd) -> None:
@@ -228,9 +223,7 @@ class RunTrace(RunObserver):
         self._calls.pop(key, None)
         span = call.span
         span.set_attributes(outcome_attributes(event, call.rulings))
-        if event.outcome == "pending":
-            self._waiting.append((event.loop, event.call_id, event.name))
-        elif event.is_error:
+        if event.is_error and event.outcome != "pending":
             _failed(span, "tool_error" if event.outcome in ("ran", "answered") else event.outcome)
         if not self._capture or event.outcome == "pending":
             span.end()
@@ -290,7 +283,7 @@ class RunTrace(RunObserver):
             _failed(span, kind, text)
         span.end()
         if end.stop_reason == "suspended":
-            self._keep(self._run.run_id, Suspended(span.get_span_context(), tuple(self._waiting)))
+            self._keep(self._run.run_id, span.get_span_context())
 
 
 def _enter(span: Span) -> Leave:
