@@ -102,8 +102,8 @@ async def execute(run: RunState, call: Call) -> None:
     if run.aborted:
         call.settle("aborted", "Operation aborted")
         return
-    leaves = entered(run, call) if run.observed is not None else None
     began = perf_counter() if run.hooks.after_tool_call else 0.0  # only they are told how long it took
+    leaves = entered(run, call) if run.observed is not None else None
     try:
         kwargs = tool.kwargs_from_json(call.part.arguments) if call.args is None else tool.kwargs(call.args)
         run.tools_run += 1
