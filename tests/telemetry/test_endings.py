@@ -13,6 +13,8 @@ from beforehand import (
     Agent, Approve, Ask, Block, Conversation, Deny, End, Hook, HookFailed, Interrupt, Limits, RunResult, ServerError, hook, tool,
 )  # fmt: skip
 from beforehand.errors import BeforehandError
+from beforehand.events import TurnStart
+from beforehand.observer import RunBegin, RunEnd
 from beforehand.testing import FunctionModel, ScriptedModel, cut, delay, error, finish, text, tool_call
 
 from telemetry.spans import Recorder, attributes, decisions, id_of, status
@@ -398,3 +400,11 @@ async def test_only_so_many_suspended_runs_are_remembered(recorder: Recorder, mo
         await agent.run("go")
     await first.resume({"c1": Approve()})
     assert recorder.named("invoke_agent a")[-1].links == ()
+
+
+async def test_a_run_that_goes_on_with_a_new_turn_has_that_turn_only(recorder: Recorder) -> None:
+    trace = recorder.listener().begin(RunBegin(run_id="r", agent="a", model="m", provider="p", conversation_id="c", resumed=True))
+    assert trace is not None
+    trace.hear(TurnStart(run_id="r", turn=3, number=3))
+    trace.ends(RunEnd(stop_reason="completed"))
+    assert recorder.tree() == [("invoke_agent a", [("turn", [])])]
