@@ -12,7 +12,7 @@ import re
 import pytest
 from hypothesis import settings
 
-FOREIGN_ENVIRONMENT = re.compile(r"(?:https?|all|no|ftp)_proxy|(?:OPENAI|BEFOREHAND|LLM_CHAT)_.*", re.IGNORECASE)
+FOREIGN_ENVIRONMENT = re.compile(r"(?:https?|all|no|ftp)_proxy|(?:OPENAI|BEFOREHAND|LLM_CHAT|OTEL)_.*", re.IGNORECASE)
 """Names that would send a test elsewhere, or hand it somebody's key or settings. A test that needs one sets it itself."""
 
 # HYPOTHESIS_PROFILE=thorough looks longer; CI repeats the same examples on every run, so that it never fails by luck.

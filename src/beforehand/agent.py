@@ -17,6 +17,7 @@ from .hooks.hook import Hook
 from .limits import Limits
 from .messages import Message, Options, Price, ThinkingLevel
 from .models.base import Model
+from .observer import Observer
 from .results import RunResult
 from .plan import Instructions, OnAsk, Plan
 from .prompts import Prompt
@@ -58,7 +59,7 @@ class Agent:
         options: Options = _OPTIONS,
         thinking_level: ThinkingLevel | None = None,
         tool_mode: str = "parallel",
-        listeners: Iterable[Listener] = (),
+        listeners: Iterable[Listener | Observer] = (),
         on_ask: OnAsk | None = None,
         prices: Mapping[str, Price] | None = None,
         name: str = "agent",
@@ -131,10 +132,18 @@ class Agent:
     # --- running ---
 
     def conversation(
-        self, messages: Iterable[Message] = (), *, steering_mode: str = "one-at-a-time", follow_up_mode: str = "one-at-a-time"
+        self,
+        messages: Iterable[Message] = (),
+        *,
+        steering_mode: str = "one-at-a-time",
+        follow_up_mode: str = "one-at-a-time",
+        id: str | None = None,
     ) -> Conversation:
-        """A talk with its own history and queues. The modes say how many queued messages one turn takes: one, or "all"."""
-        return Conversation(self.plan, messages, self._listeners, steering_mode, follow_up_mode)
+        """A talk with its own history and queues. The modes say how many queued messages one turn takes: one, or "all".
+
+        `id` names the talk in traces.
+        """
+        return Conversation(self.plan, messages, self._listeners, steering_mode, follow_up_mode, id)
 
     async def run(
         self, prompt: Prompt, *, check: bool = True, run_id: str | None = None, deps: Any = None, limits: Limits | None = None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from .batch import Suspension, abandon
 from .compaction import Compacted, compact
@@ -14,6 +15,8 @@ from .errors import ConfigError, ConversationBusy, NothingToContinue, Stop, Unkn
 from .eventstream import EventStream
 from .limits import Limits
 from .loop import run_loop
+from .observer import Observer
+from .observing import begin, end
 from .history import History, HistoryView
 from .messages import AssistantMessage, CustomMessage, Message, SystemMessage, ToolMessage, is_sendable
 from .results import RunResult, result_of
@@ -30,17 +33,20 @@ class Conversation:
     """One talk: `run` it, steer it while it runs, continue it. Made by `agent.conversation()`.
 
     Runs follow one another; a second one at the same time is a `ConversationBusy` error. The plan (tools, hooks, model)
-    is captured when a run starts.
+    is captured when a run starts. `id` names the talk in traces; without one it is made when somebody asks for it.
     """
 
     def __init__(
         self, plan: Plan, messages: Iterable[Message] = (), listeners: Emitter | None = None,
-        steering_mode: str = "one-at-a-time", follow_up_mode: str = "one-at-a-time",
+        steering_mode: str = "one-at-a-time", follow_up_mode: str = "one-at-a-time", id: str | None = None,
     ) -> None:  # fmt: skip
         for name, mode in (("steering_mode", steering_mode), ("follow_up_mode", follow_up_mode)):
             if mode not in _MODES:
                 raise ConfigError(f'{name}={mode!r} must be "one-at-a-time" or "all"')
+        if id is not None and (not isinstance(id, str) or not id):
+            raise ConfigError(f"id={id!r} must be a text that is not empty")
         self.plan = plan
+        self._id = id
         self._history = History(checked(messages))
         self._queues = Queues(steering_mode, follow_up_mode)
         self._events = Emitter(parent=listeners)
@@ -162,6 +168,12 @@ class Conversation:
     # --- looking ---
 
     @property
+    def id(self) -> str:
+        if self._id is None:
+            self._id = os.urandom(16).hex()
+        return self._id
+
+    @property
     def messages(self) -> HistoryView:
         return self._history.view()
 
@@ -183,7 +195,7 @@ class Conversation:
         self._queues.steering.clear()
         self._queues.follow_up.clear()
 
-    def subscribe(self, listener: Listener) -> Callable[[], None]:
+    def subscribe(self, listener: Listener | Observer) -> Callable[[], None]:
         """Hear every event of this conversation (opt-in ones by name, with `on`). Returns a function that ends it."""
         return self._events.subscribe(listener)
 
@@ -199,7 +211,7 @@ class Conversation:
         if self._suspended is not None:
             raise UsageError("this conversation waits for answers: resume() it, or run() a new prompt, before compacting")
         run = self._new_run(None, deps, None)
-        self._begin(run)
+        self._begin(run, "compaction")
         try:
             done = await compact(run, keep)
         except (Stop, asyncio.CancelledError) as error:
@@ -287,22 +299,35 @@ class Conversation:
         assert old is not None
         waiting = old.suspension
         old.prepare_to_resume()
+        if self._events.observers:
+            begin(old, self._events, self.id, resumed=True)
+        try:
+            await self._abandon(old, waiting)
+        finally:
+            if old.observed is not None:
+                end(old)
+
+    async def _abandon(self, old: RunState, waiting: Suspension) -> None:
         if old.journal is None:
             await abandon(old, waiting)
-        else:
-            from . import durable
+            return
+        from . import durable
 
-            async with durable.until_its_end(old, "a new prompt came instead of an answer"):
-                await abandon(old, waiting)
-            self._recorded = old.run_id, old.first_message, len(self._history)
+        async with durable.until_its_end(old, "a new prompt came instead of an answer"):
+            await abandon(old, waiting)
+        self._recorded = old.run_id, old.first_message, len(self._history)
 
-    def _begin(self, run: RunState) -> None:
+    def _begin(self, run: RunState, kind: Literal["run", "compaction"] = "run", resumed: bool = False) -> None:
         if self._running is not None:
             raise _busy()
         run.begin_in(asyncio.current_task())
         self._running = run
+        if self._events.observers:
+            begin(run, self._events, self.id, kind, resumed=resumed)
 
     def _end(self, run: RunState) -> None:
+        if run.observed is not None:
+            end(run)
         run.finished()
         self._running = None
         if self._idle is not None:
@@ -318,7 +343,7 @@ class Conversation:
         *,
         check: bool,
     ) -> RunResult:
-        self._begin(run)
+        self._begin(run, resumed=waiting is not None or run.journal is not None)
         try:
             if self.plan.journal is None:
                 await run_loop(run, prompts, waiting, answers)

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 from .errors import ConfigError, nearest
 from .events import EVENT_TYPES, OPT_IN, Event
+from .observer import Observer
 
 logger = logging.getLogger("beforehand")
 
@@ -27,13 +28,22 @@ _NOBODY: dict[str, tuple[Listener, ...]] = dict.fromkeys(EVENT_TYPES, ())
 class Emitter:
     """Who listens to what. `takers[type]` is empty when nobody does, so that the event need not be built.
 
-    `heard` says whether anybody listens to anything, `watches_wire` whether to the opt-in events.
+    `heard` says whether anybody listens to anything, `watches_wire` whether to the opt-in events. `observers` are those of
+    the listeners, the parent's and the given ones, each once: they watch the runs that begin from now on.
     """
 
-    __slots__ = ("_all", "_named", "heard", "takers", "watches_wire")
+    __slots__ = ("_all", "_first", "_named", "heard", "observers", "takers", "watches_wire")
 
-    def __init__(self, listeners: Iterable[Listener] = (), parent: Emitter | None = None) -> None:
-        self._all: list[Listener] = [_callable(listener) for listener in listeners]
+    def __init__(
+        self, listeners: Iterable[Listener | Observer] = (), parent: Emitter | None = None, observers: Iterable[Observer] = ()
+    ) -> None:
+        given = tuple(listeners)
+        self._all: list[Listener] = [_callable(listener) for listener in given if not isinstance(listener, Observer)]
+        own = [listener for listener in given if isinstance(listener, Observer)]
+        self.observers: tuple[Observer, ...] = tuple(
+            dict.fromkeys([*observers, *(parent.observers if parent is not None else ()), *own])
+        )
+        self._first: dict[str, list[Listener]] = {}
         self._named: dict[str, list[Listener]] = {}
         self.takers: dict[str, tuple[Listener, ...]]
         self.heard: bool
@@ -50,16 +60,40 @@ class Emitter:
         everything = tuple(self._all)
         for name in EVENT_TYPES:
             heard = () if name in OPT_IN else everything
-            self.takers[name] = (*heard, *self._named.get(name, ()))
+            self.takers[name] = (*self._first.get(name, ()), *heard, *self._named.get(name, ()))
         for name in self._named:
             if name not in EVENT_TYPES:
                 self.takers[name] = (*everything, *self._named[name])
-        self.heard = bool(self._all or any(self._named.values()))
+        self.heard = bool(self._all or any(self._named.values()) or any(self._first.values()))
         self.watches_wire = any(self.takers[name] for name in OPT_IN)
 
-    def subscribe(self, listener: Listener) -> Callable[[], None]:
+    def subscribe(self, listener: Listener | Observer) -> Callable[[], None]:
         """Hear every event but the opt-in ones. Returns a function that ends it."""
+        if isinstance(listener, Observer):
+            return self._observe(listener)
         return self._add(self._all, listener)
+
+    def _observe(self, observer: Observer) -> Callable[[], None]:
+        self.observers = tuple(dict.fromkeys([*self.observers, observer]))
+
+        def unsubscribe() -> None:
+            self.observers = tuple([other for other in self.observers if other is not observer])
+
+        return unsubscribe
+
+    def watch(self, hear: Listener, names: Iterable[str]) -> Callable[[], None]:
+        """Hear the events of these types before any listener does. Returns a function that ends it."""
+        lists = [self._first.setdefault(name, []) for name in names]
+        for listeners in lists:
+            listeners.append(hear)
+        self._rebuild()
+
+        def unwatch() -> None:
+            for listeners in lists:
+                listeners.remove(hear)
+            self._rebuild()
+
+        return unwatch
 
     def on(self, name: str, listener: Listener) -> Callable[[], None]:
         """Hear the events of one type. An unknown type is a `ConfigError`. Returns a function that ends it."""

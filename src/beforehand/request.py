@@ -22,6 +22,7 @@ from .messages import (
     AssistantMessage, Image, Message, MessageStop, Request, Text, Thinking, ToolCall, ToolMessage, is_sendable,
 )  # fmt: skip
 from .models.base import NO_CALL_INFO, CallInfo, Finish, ImageDelta, Model, ModelEvent, TextDelta, ThinkingDelta, ToolCallDelta
+from .observing import WatchedStream
 from .seams import BY_NAME, KeyRequest, MessagesView, OutgoingRequest, ProviderCall, RequestKind, RequestPlan
 from .state import STREAMING, RunState
 from .validity import invalid_messages
@@ -234,9 +235,11 @@ async def authorize(run: RunState, outgoing: Outgoing, kind: RequestKind, hooks:
     return ruling if isinstance(ruling.verdict, Block | Answer) else None
 
 
-def send(run: RunState, outgoing: Outgoing) -> AsyncIterator[ModelEvent]:
+def send(run: RunState, outgoing: Outgoing, kind: RequestKind = "turn") -> AsyncIterator[ModelEvent]:
     """Let the request leave. Only for requests that `authorize` let pass."""
     run.requests_sent += 1
+    if run.observed is not None:
+        return WatchedStream(run, outgoing, kind)
     try:
         return outgoing.model.stream(outgoing.request, outgoing.info)
     except Exception as error:  # an adapter that looks at the request before it begins to stream
@@ -273,7 +276,7 @@ async def ask_directly(run: RunState, request: Request, kind: RequestKind, askin
         await run.journal.request(run, request, run.model, kind, digest_of(request_value(request)))
     run.scope = STREAMING
     try:
-        async for event in send(run, outgoing):
+        async for event in send(run, outgoing, kind):
             if type(event) is TextDelta:
                 texts.append(event.text)
             elif type(event) is Finish:

@@ -14,7 +14,7 @@ import msgspec
 from .decisions import Interrupt, PendingApproval
 from .emitter import Emitter
 from .errors import RunError, Stop
-from .events import EVENT_TYPES, DecisionRecord, Event, Irreversible, StopReason
+from .events import EVENT_TYPES, DecisionMade, DecisionRecord, Event, Irreversible, StopReason
 from .frozen import freeze
 from .history import History
 from .limits import Limits
@@ -40,11 +40,11 @@ class RunState:
     __slots__ = (
         "abandon", "aborted", "batching", "calls", "cancelled", "cancelling", "cancels_before", "characters_released",
         "context", "decisions", "deps", "enabled", "error", "events", "first_message", "history", "hook_queue", "hooks",
-        "id_prefix", "info", "interrupt", "journal", "lease", "limits", "loop", "messages_made", "model", "options", "outbox",
-        "over", "own_cancels", "parent_call_id", "parent_run_id", "pending", "plan", "poll_first", "queues", "reason",
-        "requests_sent", "resend", "resends", "run_id", "scope", "scope_serial", "sequential", "shadow", "signal", "slow_hook",
-        "started", "stop_reason", "store", "suspension", "system", "task", "tasks", "thinking_level", "thread", "tick",
-        "tick_serial", "tool_specs", "tools", "tools_run", "turn", "usage", "usage_cost", "wake",
+        "id_prefix", "info", "interrupt", "journal", "lease", "limits", "loop", "messages_made", "model", "observed",
+        "options", "outbox", "over", "own_cancels", "parent_call_id", "parent_run_id", "pending", "plan", "poll_first",
+        "queues", "reason", "requests_sent", "resend", "resends", "run_id", "scope", "scope_serial", "sequential", "shadow",
+        "signal", "slow_hook", "started", "stop_reason", "store", "suspension", "system", "task", "tasks", "thinking_level",
+        "thread", "tick", "tick_serial", "tool_specs", "tools", "tools_run", "turn", "usage", "usage_cost", "wake",
     )  # fmt: skip
 
     def __init__(self, plan: Plan, history: History, events: Emitter, queues: Queues) -> None:
@@ -68,6 +68,7 @@ class RunState:
         self.use_tools(plan.tools)
         self.deps: Any = None
         self.info = RunInfo(self, None)
+        self.observed: Any = None
         self.signal, self.aborted = AbortSignal(), False
         self.started = time.perf_counter()
         self.usage: Usage = NO_USAGE
@@ -174,13 +175,15 @@ class RunState:
 
     def note(self, verdict: str, reason: str, call_id: str | None = None) -> None:
         """Record something that the core itself mended."""
-        entry = DecisionRecord(
+        record = DecisionRecord(
             hook="beforehand", where="core", seam="repair", verdict=verdict, reason=reason, digest=None, duration=0.0,
             reversible=self.irreversible, run_id=self.run_id, loop=self.loop, turn=self.turn, call_id=call_id,
         )  # fmt: skip
-        self.decisions.append(entry)
+        self.decisions.append(record)
         if self.journal is not None:
-            self.journal.note(entry)
+            self.journal.note(record)
+        if self.observed is not None:
+            self.observed.noted(self, DecisionMade(record=record, **self.event_fields()))
 
     def add_usage(self, usage: Usage, model_name: str) -> None:
         if usage is NO_USAGE:

@@ -43,7 +43,8 @@ class _Child:
         if on_ask is None and calling is not None and calling.parent_id is not None:
             on_ask = _nobody  # a nested call cannot wait, so neither can what happens inside it
         plan = msgspec.structs.replace(plan, hooks=hooks, on_ask=on_ask, journal=parent.plan.journal)
-        listeners = Emitter([parent.emit] if events and parent.events.heard else (), parent=agent._listeners)
+        heard_by = [parent.emit] if events and parent.events.heard else ()
+        listeners = Emitter(heard_by, parent=agent._listeners, observers=parent.events.observers)
         self.talk = _ChildConversation(plan, listeners, call_id, parent.run_id)
         self.counted_cost = 0.0
 

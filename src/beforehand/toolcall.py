@@ -25,6 +25,7 @@ from .gating import shape_and_gate
 from .hooks.dispatch import Ruling, dispatch, in_thread
 from .intents import begin_once, finish_once
 from .messages import Content, Image, Text, ToolCall, text_of
+from .observing import entered, left
 from .seams import BY_NAME, CallOutcome, RunInfo
 from .state import RunState
 from .tools import InvalidArguments, Tool, ToolContext, ToolResult, as_result
@@ -105,6 +106,7 @@ async def execute(run: RunState, call: Call) -> None:
     if run.journal is not None and not await begin_once(run, call):
         return
     began = perf_counter() if run.hooks.after_tool_call else 0.0  # only they are told how long it took
+    leaves = entered(run, call) if run.observed is not None else None
     try:
         kwargs = tool.kwargs_from_json(call.part.arguments) if call.args is None else tool.kwargs(call.args)
         run.tools_run += 1
@@ -134,6 +136,8 @@ async def execute(run: RunState, call: Call) -> None:
         run.leave_guarded()
     if began:
         call.duration = perf_counter() - began
+    if leaves:
+        left(leaves)
 
 
 class _Going(NamedTuple):
