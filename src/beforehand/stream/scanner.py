@@ -67,25 +67,35 @@ class Scanner:
         self._ended = final
         self.position += len(text)
         self._old = len(self._data)
-        self._data += engine.encode(text)
+        self._data += text.encode("utf-8", "surrogatepass")
         self._ahead = b""
-        self._ruler.narrow = self._ruler.narrow and text.isascii()
-        self._listen()
+        if self._ruler.narrow and not text.isascii():
+            self._ruler.narrow = False
+        if self._watches.first is not None and self._rings(self._watches.first):
+            self._listen()
         matches: list[Match] = []
         if self._overrun is not None and self._follow(self._overrun, final, matches):
             self._overrun = None
         if self._open and self._overrun is None:
             self._settle(final, matches)
         hold = 0 if final else self._hold(matches)
-        self.pending = (self.pending + text)[-hold:] if hold else ""
+        if hold:
+            self.pending = (self.pending + text)[-hold:]
+        elif self.pending:
+            self.pending = ""
         if len(self._data) > self._roomy:
             self._trim()
         return matches, hold
 
+    def _rings(self, alarms: engine.Search) -> bool:
+        """Whether any alarm went off since the last look. Most of the time none did."""
+        end = len(self._data)
+        start, stop = alarms(self._data, self._heard, end)
+        self.examined += (end if start < 0 else stop) - self._heard
+        return start >= 0
+
     def _listen(self) -> None:
-        """Open the rules whose alarm ends in the new text. Most of the time there are none."""
-        if self._watches.alarms is not None and not any(True for _ in self._hits(self._watches.alarms)):
-            return
+        """Open the rules whose alarm ends in the new text."""
         for start in self._hits(self._watches.tight_alarms):
             for watch in self._watches.ringing(self._data, start):
                 self._wake(watch, start)
@@ -159,6 +169,9 @@ class Scanner:
         """How many characters have to be kept back. Appends what the bound makes of it when they are too many."""
         while True:
             place, owner = self._first_kept()
+            if place == len(self._data):
+                self._shown = place
+                return 0
             hold = self._ruler.between(self._data, place, len(self._data))
             if hold <= self._max_hold:
                 self._shown = place
@@ -170,7 +183,8 @@ class Scanner:
         end = len(self._data)
         place, owner = end, None
         low = max(self._from, self._shown)
-        self._heard = max(self._edge, end - self._bytes(self._watches.overlap))
+        overlap = self._watches.overlap if self._ruler.narrow else 4 * self._watches.overlap
+        self._heard = max(self._edge, end - overlap)
         if self._watches.begun is not None:
             start, _ = self._watches.begun(self._data, low, end)
             self.examined += end - low

@@ -178,7 +178,7 @@ class Watches:
     """The rules of a set, and what looks for all of them at once.
 
     `tight` rules have an alarm of limited length, `loose` ones another, `weak` ones none worth the name.
-    `tight_alarms` and `loose_alarms` find those of one kind, `alarms` both where there are both. `begun` finds one that
+    `tight_alarms` and `loose_alarms` find those of one kind, `alarms` both where there are both, `first` any. `begun` finds one that
     is to be kept back and that the end of the text cuts off; `afoot` the first place where a match that waits
     for its alarm could have begun, except one of `elsewhere`. They are `None` where there is nothing to find.
 
@@ -195,6 +195,7 @@ class Watches:
         self.alarms = _any_of([w.alarm.node for w in self.rest]) if self.loose else None
         self.tight_alarms = _any_of([w.alarm.node for w in self.tight])
         self.loose_alarms = _any_of([w.alarm.node for w in self.loose])
+        self.first = self.alarms or self.tight_alarms
         self.begun = _any_of([frontier(w.alarm.node, marked=False) for w in self.rest if w.alarm.early], r"\z")
         self.afoot = _any_of(_afoot([w.alarm for w in self.rest]), r"\z")
         self.elsewhere = tuple([w for w in self.rest if w.alarm.before is None])
