@@ -99,8 +99,8 @@ class Captures:
         return self._find(self._here, data, start, high)  # type: ignore[no-any-return]  # re2 has no types
 
 
-def which(patterns: list[str]) -> Callable[[bytes], list[int] | None]:
-    """Which of the patterns match at the very start of a text: `None` for none, or when RE2 ran out of memory."""
+def which(patterns: list[str]) -> Callable[[bytes], list[int]]:
+    """Which of the patterns match at the very start of a text: an empty list for none, or when RE2 ran out of memory."""
     re2 = _re2()
     found = re2.Set.MatchSet(_options(MORE_MEMORY))
     for pattern in patterns:
@@ -108,8 +108,8 @@ def which(patterns: list[str]) -> Callable[[bytes], list[int] | None]:
     try:
         found.Compile()
     except re2.error:  # too many for one automaton
-        return lambda _: None
-    return found.Match  # type: ignore[no-any-return]  # re2 has no types
+        return lambda _: []
+    return found._set.Match  # type: ignore[no-any-return]  # re2 has no types
 
 
 _LETTERS = " etaoinshrdlucmfwgypbvkxjqz.,\n"

@@ -71,7 +71,7 @@ class Scanner:
         self._ahead = b""
         if self._ruler.narrow and not text.isascii():
             self._ruler.narrow = False
-        if self._watches.first is not None and self._rings(self._watches.first):
+        if self._watches.alarms is not None and self._rings(self._watches.alarms):
             self._listen()
         matches: list[Match] = []
         if self._overrun is not None and self._follow(self._overrun, final, matches):
@@ -105,47 +105,60 @@ class Scanner:
             break  # an alarm without end may begin at every letter: the first place will do
 
     def _hits(self, alarms: engine.Search | None) -> Iterator[int]:
-        data, end, low = self._data, len(self._data), self._heard
+        data, end, low, old = self._data, len(self._data), self._heard, self._old
         while alarms is not None:
             start, stop = alarms(data, low, end)
             self.examined += (end if start < 0 else stop) - low
             if start < 0:
                 return
-            if stop >= self._old:  # what ended there may have had to wait for the next character
+            if stop >= old:  # what ended there may have had to wait for the next character
                 yield start
             low = start + 1
 
     def _wake(self, watch: Watch, start: int) -> None:
         """Open a rule that has its alarm at `start`, from the first place where a match that has not had its alarm can begin."""
-        lead, reach = self._bytes(watch.alarm.lead), self._bytes(watch.alarm.reach)
-        place = max(self._heard - lead, min(start - lead, len(self._data) - reach))
-        self._open[watch] = min(place, self._open.get(watch, place))
+        lead, reach, end = self._bytes(watch.lead), self._bytes(watch.reach), len(self._data)
+        place = start - lead if start - lead < end - reach else end - reach
+        if place < self._heard - lead:
+            place = self._heard - lead
+        known = self._open.get(watch)
+        if known is None or place < known:
+            self._open[watch] = place
 
     def _settle(self, final: bool, matches: list[Match]) -> None:
         """Append what is decided. Afterwards every open rule stands at the first place where it could match."""
         end = len(self._data)
         found: dict[Watch, tuple[int, int]] = {}
         while True:
+            winner: Watch | None = None
+            start, stop = end, end + 1
             for watch, low in self._open.items():
-                if watch not in found or found[watch][0] < self._from:
-                    found[watch] = self._first(watch, low, final)
-            winner = min(found, key=lambda w: (found[w][0], w.index))
-            start, stop = found[winner]
-            if stop > end:
+                place = found.get(watch)
+                if place is None or place[0] < self._from:
+                    place = found[watch] = self._first(watch, low, final)
+                if place[0] < start or (place[0] == start and winner is not None and watch.index < winner.index):
+                    winner, (start, stop) = watch, place
+            if winner is None or stop > end:
                 break
             if not final and self._rivals(start, winner, found):
                 continue
             matches.append(winner.match(self._data, start, end, self._ruler))
             self._move(stop)
-        self._open = {w: start for w, (start, _) in found.items() if start < end or w.alarm.weak}
+        self._open = {w: start for w, (start, _) in found.items() if start < end or w.weak}
 
     def _first(self, watch: Watch, low: int, final: bool) -> tuple[int, int]:
         """The first match of a rule, or the first place that waits for more text to become one."""
         data, end = self._data, len(self._data)
-        low = max(low, self._from, self._floor(watch))
-        run, high = (watch.plain, end) if final else (watch.ahead, end + 1)
-        found = watch.first(run, data if final else self._with_end(), low, high, end, self._max_hold)
-        self.examined += max(0, min(found[1], end) - low)
+        if low < self._from:
+            low = self._from
+        if low < self._edge or low < self._old - self._max_hold:
+            low = max(low, self._floor(watch))
+        if final:
+            run, high = watch.plain, end
+        else:
+            run, high, data = watch.ahead, end + 1, self._ahead or self._with_end()
+        found = watch.first(run, data, low, high, end, self._max_hold)
+        self.examined += (found[1] if found[1] < end else end) - low if low < end else 0
         return found
 
     def _rivals(self, start: int, winner: Watch, found: dict[Watch, tuple[int, int]]) -> bool:
@@ -157,7 +170,7 @@ class Scanner:
             if 0 <= first <= start:
                 suspects = self._watches.rest
         for watch in suspects:
-            low = max(self._heard - self._bytes(watch.alarm.lead), end - self._bytes(watch.alarm.reach))
+            low = max(self._heard - self._bytes(watch.lead), end - self._bytes(watch.reach))
             if watch not in self._open and (max(low, self._from), watch.index) < (start, winner.index):
                 place = self._first(watch, low, False)
                 if (place[0], watch.index) < (start, winner.index):
@@ -202,7 +215,7 @@ class Scanner:
 
     def _kept(self, watch: Watch, start: int, low: int) -> int:
         """Where the part that an open rule may replace can begin at the earliest."""
-        data, end = self._with_end(), len(self._data)
+        data, end = self._ahead or self._with_end(), len(self._data)
         if start >= end or watch.parts.whole:
             return start
         self.examined += end - start

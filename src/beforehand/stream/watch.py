@@ -89,6 +89,7 @@ class Watch:
         kept = frozenset(g for g in self._groups if g)
         self.parts: Parts = parts(self._node, frozenset() if 0 in self._groups else kept)
         self.alarm: Alarm = alarm(self._node, frozenset() if 0 in self._groups else kept)
+        self.lead, self.reach, self.weak = self.alarm.lead, self.alarm.reach, self.alarm.weak
         self._knotted = knotted(self._node)
         self.ahead = self._ahead()
         self._keywords = tuple([word.lower() for word in rule.keywords])
@@ -178,9 +179,9 @@ class Watches:
     """The rules of a set, and what looks for all of them at once.
 
     `tight` rules have an alarm of limited length, `loose` ones another, `weak` ones none worth the name.
-    `tight_alarms` and `loose_alarms` find those of one kind, `alarms` both where there are both, `first` any. `begun` finds one that
-    is to be kept back and that the end of the text cuts off; `afoot` the first place where a match that waits
-    for its alarm could have begun, except one of `elsewhere`. They are `None` where there is nothing to find.
+    `tight_alarms` and `loose_alarms` find those of one kind, `alarms` both. `begun` finds one that is to be kept back
+    and that the end of the text cuts off; `afoot` the first place where a match that waits for its alarm could have
+    begun, except one of `elsewhere`. They are `None` where there is nothing to find.
 
     `overlap`: how many characters of the text before are looked at again for alarms that are cut off and
     not kept back. `memory`: how many before its alarm a match can begin or a keyword count, `None`: no limit.
@@ -188,14 +189,13 @@ class Watches:
 
     def __init__(self, rules: tuple[Rule, ...]) -> None:
         self.all = tuple([Watch(rule, index) for index, rule in enumerate(rules)])
-        self.weak = tuple([w for w in self.all if w.alarm.weak])
-        self.rest = tuple([w for w in self.all if not w.alarm.weak])
+        self.weak = tuple([w for w in self.all if w.weak])
+        self.rest = tuple([w for w in self.all if not w.weak])
         self.tight = tuple([w for w in self.rest if w.alarm.length is not None])
         self.loose = tuple([w for w in self.rest if w.alarm.length is None])
-        self.alarms = _any_of([w.alarm.node for w in self.rest]) if self.loose else None
         self.tight_alarms = _any_of([w.alarm.node for w in self.tight])
         self.loose_alarms = _any_of([w.alarm.node for w in self.loose])
-        self.first = self.alarms or self.tight_alarms
+        self.alarms = _any_of([w.alarm.node for w in self.rest]) if self.loose else self.tight_alarms
         self.begun = _any_of([frontier(w.alarm.node, marked=False) for w in self.rest if w.alarm.early], r"\z")
         self.afoot = _any_of(_afoot([w.alarm for w in self.rest]), r"\z")
         self.elsewhere = tuple([w for w in self.rest if w.alarm.before is None])
@@ -209,7 +209,7 @@ class Watches:
     def ringing(self, data: bytes, start: int) -> Iterable[Watch]:
         """The tight rules whose alarm is at `start`, or may be when more text has come."""
         found = self._which(data[start : start + self._size])
-        return self.tight if found is None else [self.tight[i] for i in found]
+        return [self.tight[i] for i in found] if found else self.tight
 
 
 def _any_of(nodes: list[Node], end: str = "") -> engine.Search | None:
