@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ..decisions import Block, Effect, Hold, Interrupt, Queue, Replace, Verdict
+from ..decisions import Block, Effect, Hold, Interrupt, Queue, Replace, Resend, Verdict
 from ..detach import contained, forget, result_of
 from ..errors import Aborted, HookFailed, describe
 from ..events import DecisionMade, DecisionRecord
@@ -135,6 +135,8 @@ async def _settle(
             verdict = Replace(**adopt(verdict.fields()))
     for effect in effects:
         apply_effect(run, effect)
+    if getattr(verdict, "resend", False) or (effects and any([type(effect) is Resend for effect in effects])):
+        run.askers += ((hook.name, hook.where),)
     await record(run, spec, hook, context, verdict, effects, took)
     return verdict
 

@@ -77,8 +77,8 @@ class Channel:
     """
 
     __slots__ = (
-        "__weakref__", "by", "call_id", "changed", "chunk", "decisions", "first", "forced", "halfway", "held", "hold", "kept",
-        "kind", "passes", "scanners", "single", "text", "type",
+        "__weakref__", "broken", "by", "call_id", "changed", "chunk", "decisions", "first", "forced", "halfway", "held", "hold",
+        "kept", "kind", "passes", "scanners", "single", "text", "type",
     )  # fmt: skip
 
     def __init__(self, key: Key, passes: Sequence[Pass], hold: int) -> None:
@@ -96,16 +96,17 @@ class Channel:
         self.by: Rule | None = None
         self.chunk: Any = None
         self.decisions: list[Decision] = []
-        self.halfway: tuple[int, str, Look | Exception] | None = None
+        self.halfway: tuple[int, str, Look | None] | None = None
+        self.broken: Exception | None = None
 
     def quiet(self, delta: str, pending: int) -> int | None:
         """What the guard asks first: how much to keep back of a chunk that no rule has anything to say about.
 
         Where one has, or fails, that is where `feed` goes on for the same chunk.
         """
-        if pending != self.kept or self.halfway is not None:
+        if pending != self.kept or self.halfway is not None or self.broken is not None:
             return None
-        text, number = delta, 0
+        text = delta
         try:
             for number, each in self.passes:
                 look = each.look(number, self, text)
@@ -116,7 +117,7 @@ class Channel:
                 if not text:
                     break
         except Exception as error:
-            self.halfway = number, text, error
+            self.broken = error
             return None
         self.first = False
         self.kept = len(self.held[0]) if self.single else sum(map(len, self.held))
@@ -124,11 +125,11 @@ class Channel:
 
     def feed(self, text: str, final: bool) -> str:
         """New text through all passes. What comes out at the end; what they decided is in `decisions`."""
+        if self.broken is not None:
+            raise self.broken
         start, look = 0, None
         if self.halfway is not None:
             (start, text, look), self.halfway = self.halfway, None
-            if isinstance(look, Exception):
-                raise look
         for number, each in self.passes[start:]:
             if text or final:
                 text = each.feed(number, self, text, final, look)

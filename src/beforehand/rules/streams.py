@@ -19,7 +19,7 @@ from beforehand.seams import Chunk
 
 from .match import MAX_HOLD, UNLIMITED
 from .passes import KINDS, TEXT_CHUNKS, Channel, Key, Pass, Refused, StreamRule, chunks_of, passes_of
-from .rule import Rule, RulesHook
+from .rule import Rule
 
 class Broken(Exception):
     """The text of a channel does not go on where it stopped."""
@@ -52,11 +52,36 @@ def _neighbours(rules: Sequence[Rule], key: Callable[[Rule], Any]) -> list[list[
 # --- the stage -----------------------------------------------------------------------------------
 
 
-class StageHook(RulesHook, kw_only=True, eq=False):
-    """A stage as a hook, which can tell the guard cheaply that no rule has anything to say about a chunk."""
+class StageHook(Hook, kw_only=True, eq=False):
+    """A stage as a hook; its `fn` is the `Stage`.
+
+    The dispatcher writes down `name` and `where` of a hook right after it has spoken, so those are the ones of the rule
+    that did. Before that they tell which rules these are.
+    """
+
+    @property  # type: ignore[misc]  # a field elsewhere
+    def name(self) -> str:
+        stage = cast(Stage, self.fn)
+        return stage.name if stage.speaking is None else stage.speaking.name
+
+    @name.setter
+    def name(self, value: str) -> None:
+        """`Hook` writes its own when it is made; this one has its rules'."""
+
+    @property  # type: ignore[misc]
+    def where(self) -> str:
+        stage = cast(Stage, self.fn)
+        return stage.where if stage.speaking is None else stage.speaking.where
+
+    @where.setter
+    def where(self, value: str) -> None:
+        """As with `name`."""
 
     def watch(self, run: Any, message_id: str, kind: str, call_id: str | None) -> Channel | None:
-        """The channel, as long as whoever asked holds on to it. `None`: no rule looks at such text."""
+        """What tells the guard cheaply that no rule has anything to say. `None`: no rule looks at such text.
+
+        The stage has this channel as long as whoever asked holds on to it.
+        """
         return cast(Stage, self.fn).channel(run, (run.run_id, message_id, kind, call_id))
 
 
