@@ -2,9 +2,9 @@
 
 - A rule without `regex` is a pass that fires for every chunk that reaches it.
 - A rule with `regex` that only observes (log, queue) is a pass that keeps nothing back.
-- Neighbouring rules that refuse are one pass, and so are neighbouring rules that replace: of their matches the leftmost
-  counts, of those at one place that of the earlier rule. Rules that refuse and rules that replace never share a pass, so
-  that nothing can be replaced away from under a refusal that stands before it.
+- Neighbouring rules that refuse are one pass, and so are neighbouring rules that replace: what begins first is replaced
+  first, and of several at one place that of the earlier rule counts. Rules that refuse and rules that replace never share
+  a pass, so that nothing can be replaced away from under a refusal that stands before it.
 
 A rule with `maxTriggers` has a pass of its own, which is open to everything once the rule is spent.
 """

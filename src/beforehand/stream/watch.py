@@ -10,7 +10,7 @@ from ..frozen import EMPTY_DICT, Frozen, FrozenDict
 from . import engine
 from .alarm import Alarm, alarm
 from .prefix import Parts, frontier, knotted, parts, without_looks
-from .regex import EMPTY, Alt, Node, PatternError, Seq, parse, show
+from .regex import Alt, Node, PatternError, parse, show
 
 
 class Rule(Frozen, frozen=True):
@@ -86,9 +86,10 @@ class Watch:
         self._node = parse(rule.pattern)
         self._captures = _captures(rule.pattern, self._node)
         self._groups = tuple([self._number(g) for g in (rule.group if isinstance(rule.group, tuple) else (rule.group,))])
-        kept = frozenset(g for g in self._groups if g)
-        self.parts: Parts = parts(self._node, frozenset() if 0 in self._groups else kept)
-        self.alarm: Alarm = alarm(self._node, frozenset() if 0 in self._groups else kept)
+        self.simple = not self._groups or self._groups[0] == 0
+        kept = frozenset() if 0 in self._groups else frozenset(self._groups)
+        self.parts: Parts = parts(self._node, kept)
+        self.alarm: Alarm = alarm(self._node, kept)
         self.lead, self.reach, self.weak = self.alarm.lead, self.alarm.reach, self.alarm.weak
         self._knotted = knotted(self._node)
         self.ahead = self._ahead()
@@ -159,11 +160,20 @@ class Watch:
                 return start, stop
             low = start + 1
 
+    def part(self, data: bytes, start: int, stop: int) -> tuple[int, int]:
+        """What is replaced of a match from `start` to `stop`."""
+        if self.simple:
+            return start, stop
+        return self._part(self._captures.spans(data, start, len(data)))
+
+    def _part(self, spans: engine.Spans) -> tuple[int, int]:
+        return next((spans[g] for g in self._groups if spans[g][1] > spans[g][0]), spans[0])
+
     def match(self, data: bytes, start: int, high: int, ruler: Ruler) -> Match:
         """The match at `start`, which is known to be there."""
         spans = self._captures.spans(data, start, high)
         texts = tuple([engine.decode(data[low:high]) if low >= 0 else None for low, high in spans])
-        part = next((spans[g] for g in self._groups if spans[g][1] > spans[g][0]), spans[0])
+        part = self._part(spans)
         (first, last), part = [(ruler.at(data, low), ruler.at(data, high)) for low, high in (spans[0], part)]
         named = FrozenDict((name, texts[number]) for name, number in self._captures.names.items())
         return Match(self.rule, self.index, first, last, part, texts[0] or "", texts[1:], named)
@@ -179,9 +189,8 @@ class Watches:
     """The rules of a set, and what looks for all of them at once.
 
     `tight` rules have an alarm of limited length, `loose` ones another, `weak` ones none worth the name.
-    `tight_alarms` and `loose_alarms` find those of one kind, `alarms` both. `begun` finds one that is to be kept back
-    and that the end of the text cuts off; `afoot` the first place where a match that waits for its alarm could have
-    begun, except one of `elsewhere`. They are `None` where there is nothing to find.
+    `tight_alarms` and `loose_alarms` find those of one kind, `alarms` both. `begun` finds one of those that are to be
+    kept back (the rules are `early`) and that the end of the text cuts off. They are `None` where there is nothing to find.
 
     `overlap`: how many characters of the text before are looked at again for alarms that are cut off and
     not kept back. `memory`: how many before its alarm a match can begin or a keyword count, `None`: no limit.
@@ -196,9 +205,8 @@ class Watches:
         self.tight_alarms = _any_of([w.alarm.node for w in self.tight])
         self.loose_alarms = _any_of([w.alarm.node for w in self.loose])
         self.alarms = _any_of([w.alarm.node for w in self.rest]) if self.loose else self.tight_alarms
-        self.begun = _any_of([frontier(w.alarm.node, marked=False) for w in self.rest if w.alarm.early], r"\z")
-        self.afoot = _any_of(_afoot([w.alarm for w in self.rest]), r"\z")
-        self.elsewhere = tuple([w for w in self.rest if w.alarm.before is None])
+        self.early = tuple([w for w in self.rest if w.alarm.early])
+        self.begun = _any_of([frontier(w.alarm.node, marked=False) for w in self.early], r"\z")
         self.overlap = max([w.alarm.length or 0 for w in self.rest if not w.alarm.early], default=0)
         leads = [None if w.rule.keywords else w.alarm.lead for w in self.all]
         self.memory = None if None in leads else max((n for n in leads if n is not None), default=0)
@@ -214,16 +222,6 @@ class Watches:
 
 def _any_of(nodes: list[Node], end: str = "") -> engine.Search | None:
     return engine.search(f"(?:{show(Alt(tuple(nodes)), capture=False)}){end}") if nodes else None
-
-
-def _afoot(alarms: list[Alarm]) -> list[Node]:
-    """Everything up to each alarm, and the alarm, as far as it goes. What several have in common comes once."""
-    after: dict[str, list[Alarm]] = {}
-    for one in alarms:
-        if one.before is not None:
-            after.setdefault(show(one.before), []).append(one)
-    together = [(x[0].before or EMPTY, Alt(tuple([one.node for one in x]))) for x in after.values()]
-    return [frontier(Seq((before, any_alarm)), marked=False) for before, any_alarm in together]
 
 
 def _captures(pattern: str, node: Node) -> engine.Captures:
