@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from beforehand import Agent, Hold, Limits, hook, tool
+from beforehand.messages import Text, Thinking
 from beforehand.rules import RuleSet
 from beforehand.testing import FunctionModel, text, thinking, tool_call
 from rulefiles.kit import Rule, Said, Screen, rules_of, run
@@ -296,3 +297,10 @@ async def test_an_interrupted_user_message_ends_the_run_though_there_is_a_histor
         result = await talk.run("bad")
         assert result.stop_reason == "interrupted"
         assert len(model.requests) == 1
+
+
+async def test_reasoning_that_was_kept_back_until_the_end_is_stored_before_the_text_that_came_after_it(tmp_path: Path) -> None:
+    rules = rules_of(tmp_path, {"target": "stream", "regex": "sk-[a-z]+", "actions": [{"type": "interrupt"}]})
+    result, _, screen = await run(rules, [[thinking("I ask"), text("You ask")]])
+    assert result.messages[-1].content == (Thinking("I ask"), Text("You ask"))
+    assert sorted("".join(screen.ever)) == sorted("I askYou ask")
