@@ -18,7 +18,7 @@ from beforehand.decisions import Decision
 from beforehand.stream.patterns import Match, Scanner
 
 from . import schema
-from .match import MAX_HOLD, Finder
+from .match import MAX_HOLD, PATIENCE, Finder
 from .rule import OBSERVING, Rule, acts_of, run_acts
 from .templates import Template
 
@@ -210,7 +210,7 @@ class PatternPass:
             return NOTHING if not channel.held[number] else None
         scanner = channel.scanners[number]
         if scanner is None:
-            scanner = channel.scanners[number] = self._finder.patterns(channel.hold).scanner()
+            scanner = channel.scanners[number] = self._finder.patterns(channel.hold).scanner(PATIENCE)
         return scanner.feed(text, final)
 
     def let_pass(self, number: int, channel: Channel, text: str, hold: int) -> str:

@@ -54,6 +54,10 @@ class Rule:
         self.where = f"{file}:{line}"
         self.name = self.label or f"{file.replace(chr(92), '/').rpartition('/')[2]}#{position}"
         self.finder, self.tests, self.voice = finder, tuple(tests), voice
+        if definition.timeout_ms is not UNSET:
+            for each in [finder, *[test.finder for test in tests]]:
+                if each is not None:
+                    each.patience = definition.timeout_ms / 1000
         self.counter = Counter(None if definition.max_triggers is UNSET else definition.max_triggers)
         self.actions: tuple[Any, ...] = definition.actions or (schema.Log(),)  # type: ignore[attr-defined]
         source = definition.patterns_from

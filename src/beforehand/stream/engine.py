@@ -25,6 +25,13 @@ them, and works them out anew each time: 2 ms a chunk instead of 0.2 for the lar
 derive is at most five times as long as the one we were given, so it always fits in here."""
 
 
+NEVER = float("inf")
+
+
+class TooSlow(Exception):
+    """The search through one text took longer than it may."""
+
+
 class Refused(Exception):
     """RE2 does not take the pattern. The text is RE2's."""
 

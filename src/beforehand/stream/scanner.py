@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from time import perf_counter
 
 from msgspec import structs
 
@@ -26,6 +27,9 @@ from .watch import Match, Ruler, Watch, Watches
 Found = tuple[int, int, int, int]
 """The first place of a rule and where its match ends (behind the text: it waits for more), and the part to replace, if known."""
 
+LARGE = 10_000
+"""Characters in a piece of text that can be searched in no time, whatever they are."""
+
 OVERRUN = 16
 """How many times `max_hold` a match that was forced is followed before it is given up."""
 
@@ -37,9 +41,10 @@ class Scanner:
     `examined`: bytes given to RE2 so far, a measure of the work.
     """
 
-    def __init__(self, watches: Watches, max_hold: int) -> None:
+    def __init__(self, watches: Watches, max_hold: int, patience: float = engine.NEVER) -> None:
         self.position, self.pending, self.examined = 0, "", 0
-        self._watches, self._max_hold = watches, max_hold
+        self._watches, self._max_hold, self._patience = watches, max_hold, patience
+        self._until = engine.NEVER
         self._memory = max_hold if watches.memory is None else watches.memory
         self._data = b""  # the end of the text: what is kept back, and before it what a match may have begun in
         self._ahead = b""  # the same with END after it, made when it is needed
@@ -72,6 +77,8 @@ class Scanner:
         if self._ended:
             raise UsageError("this text has ended: take a new scanner for the next one")
         self._ended = final
+        if len(text) > LARGE:
+            self._until = perf_counter() + self._patience
         self.position += len(text)
         self._old = len(self._data)
         self._data += text.encode("utf-8", "surrogatepass")
@@ -173,7 +180,7 @@ class Scanner:
             run, high = watch.plain, end
         else:
             run, high, data = watch.ahead, end + 1, self._ahead or self._with_end()
-        found = watch.first(run, data, low, high, end, self._max_hold)
+        found = watch.first(run, data, low, high, end, self._max_hold, self._until)
         self.examined += (found[1] if found[1] < end else end) - low if low < end else 0
         return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
+from time import perf_counter
 
 from ..frozen import EMPTY_DICT, Frozen, FrozenDict
 
@@ -11,6 +12,10 @@ from . import engine
 from .alarm import Alarm, alarm
 from .prefix import Parts, frontier, knotted, parts, without_looks
 from .regex import Alt, Node, PatternError, parse, show
+
+
+MANY = 64
+"""After so many places at which a rule matched to no avail, it is time to ask whether it can match at all, and for how long."""
 
 
 class Rule(Frozen, frozen=True):
@@ -147,11 +152,16 @@ class Watch:
         text = (engine.decode(engine.back(data, start, more))[-more:] + own).lower() if more > 0 else ""
         return any(word in text for word in self._keywords)
 
-    def first(self, run: engine.Search, data: bytes, low: int, high: int, end: int, reach: int) -> tuple[int, int]:
+    def first(
+        self, run: engine.Search, data: bytes, low: int, high: int, end: int, reach: int, until: float = engine.NEVER
+    ) -> tuple[int, int]:
         """Where `run` finds the rule in `data[low:high]`, passing over matches that are empty or do not count.
 
-        One that goes beyond `end` waits for more text. `(end, end + 1)` when there is none before `end`.
+        One that goes beyond `end` waits for more text. `(end, end + 1)` when there is none before `end`. Each search takes
+        time that grows with the text alone, but in the worst text there are as many as it has characters: raises `TooSlow`
+        when the clock (`time.perf_counter`) passes `until`.
         """
+        tries = 0
         while True:
             start, stop = run(data, low, high)
             if not 0 <= start < end:
@@ -159,6 +169,19 @@ class Watch:
             if stop > end or (stop > start and self.counts(data, start, stop, reach)):
                 return start, stop
             low = start + 1
+            tries += 1
+            if not tries % MANY:
+                if high == end and not self._may_count(data, low, end, reach):
+                    return end, end + 1
+                if perf_counter() > until:
+                    raise engine.TooSlow(self.rule.id or self.rule.pattern)
+
+    def _may_count(self, data: bytes, low: int, end: int, reach: int) -> bool:
+        """Whether a match from `low` on can have a keyword: a question that is cheaper than to ask each of them."""
+        if not self._keywords or not all(word.isascii() for word in self._keywords):
+            return True
+        text = engine.decode(engine.back(data, low, reach) + data[low:end]).lower()
+        return any(word in text for word in self._keywords)
 
     def part(self, data: bytes, start: int, stop: int) -> tuple[int, int]:
         """What is replaced of a match from `start` to `stop`."""
