@@ -78,7 +78,7 @@ class Channel:
 
     __slots__ = (
         "__weakref__", "broken", "by", "call_id", "changed", "chunk", "decisions", "first", "forced", "halfway", "held", "hold",
-        "kept", "kind", "passes", "scanners", "single", "text", "type",
+        "kept", "kind", "passes", "scanner", "scanners", "single", "text", "type",
     )  # fmt: skip
 
     def __init__(self, key: Key, passes: Sequence[Pass], hold: int) -> None:
@@ -89,6 +89,7 @@ class Channel:
         self.single = len(passes) == 1
         self.held = [""] * len(passes)
         self.scanners: list[Scanner | None] = [None] * len(passes)
+        self.scanner: Scanner | None = None
         self.forced: list[tuple[int, int] | None] = [None] * len(passes)
         self.kept = 0
         self.changed, self.first = False, True
@@ -108,6 +109,13 @@ class Channel:
             return None
         text = delta
         try:
+            if self.scanner is not None:  # as below, for what most channels are
+                matches, self.kept = self.scanner.feed(text)
+                if not matches:
+                    self.held[0] = self.scanner.pending
+                    return self.kept
+                self.halfway, self.kept = (0, text, (matches, self.kept)), pending
+                return None
             for number, each in self.passes:
                 look = each.look(number, self, text)
                 if look is None or look[0]:
@@ -121,6 +129,8 @@ class Channel:
             return None
         self.first = False
         self.kept = len(self.held[0]) if self.single else sum(map(len, self.held))
+        if self.single and self.passes[0][1].steady:
+            self.scanner = self.scanners[0]
         return self.kept
 
     def feed(self, text: str, final: bool) -> str:
@@ -165,7 +175,7 @@ class Refused(Exception):
 class ChunkPass:
     """A rule without `regex`: it fires for every chunk."""
 
-    holds = False
+    holds = steady = False
 
     def __init__(self, rule: StreamRule) -> None:
         self.rule = rule
@@ -203,6 +213,7 @@ class PatternPass:
         )
         self._finder.patterns(MAX_HOLD)  # now, so that the first chunk need not wait
         self._limit = rules[0].rule.counter if rules[0].rule.counter.limit is not None else None  # such a rule is alone
+        self.steady = self.holds and self._limit is None
 
     def look(self, number: int, channel: Channel, text: str, final: bool = False) -> Look | None:
         """`None`: the rule is spent, so there is nothing to look for, and what is kept back may go."""

@@ -21,7 +21,7 @@ from .problems import Problem
 from .requests import request_hooks, run_hooks, turn_hooks
 from .rule import Rule
 from .streams import has_finish, stage_hooks
-from .voice import Voice, say
+from .voice import Voice, logger, say
 
 ENVIRONMENT = ("BEFOREHAND_HOOKS_DIR", "LLM_CHAT_HOOKS_DIR")
 
@@ -69,8 +69,13 @@ class RuleSet:
 
 
 def load_rules(paths: Sequence[str | Path], voice: Voice = say) -> RuleSet:
-    """Load rule files and folders of them. Raises `RuleFileError` with every mistake; then nothing is loaded."""
+    """Load rule files and folders of them. Raises `RuleFileError` with every mistake; then nothing is loaded.
+
+    What does no harm, and is probably not meant, is logged as a warning.
+    """
     rules, warnings = load_list(paths, voice)
+    for warning in warnings:
+        logger.warning("%s", warning)
     return RuleSet(rules, [Path(path) for path in paths], warnings)
 
 

@@ -107,7 +107,10 @@ class Guard:
             if stage.watch is not None and not final:
                 hold = stage.watch.quiet(text, len(stage.pending))
                 if hold is not None:
-                    text = stage.passes(hold, text)
+                    if hold or stage.pending:
+                        text = stage.passes(hold, text)
+                    else:
+                        stage.released += len(text)
                     continue
             stage.pending += text
             chunk = Chunk(self._run, kind, text, stage.pending, stage.released, final, self._message_id, call_id)

@@ -85,8 +85,13 @@ class Scanner:
         self._ahead = b""
         if self._ruler.narrow and not text.isascii():
             self._ruler.narrow = False
-        if self._watches.alarms is not None and self._rings(self._watches.alarms):
-            self._listen()
+        alarms = self._watches.alarms
+        if alarms is not None:  # most of the time none went off
+            end = len(self._data)
+            start, stop = alarms(self._data, self._heard, end)
+            self.examined += (end if start < 0 else stop) - self._heard
+            if start >= 0:
+                self._listen()
         matches: list[Match] = []
         if self._overrun is not None and self._follow(self._overrun, final, matches):
             self._overrun = None
@@ -100,13 +105,6 @@ class Scanner:
         if len(self._data) > self._roomy:
             self._trim()
         return matches, hold
-
-    def _rings(self, alarms: engine.Search) -> bool:
-        """Whether any alarm went off since the last look. Most of the time none did."""
-        end = len(self._data)
-        start, stop = alarms(self._data, self._heard, end)
-        self.examined += (end if start < 0 else stop) - self._heard
-        return start >= 0
 
     def _listen(self) -> None:
         """Open the rules whose alarm ends in the new text."""
