@@ -304,3 +304,15 @@ async def test_reasoning_that_was_kept_back_until_the_end_is_stored_before_the_t
     result, _, screen = await run(rules, [[thinking("I ask"), text("You ask")]])
     assert result.messages[-1].content == (Thinking("I ask"), Text("You ask"))
     assert sorted("".join(screen.ever)) == sorted("I askYou ask")
+
+
+@pytest.mark.parametrize("on_error", ["closed", "open"])
+async def test_where_nothing_may_be_kept_back_a_rule_that_has_to_fails(on_error: str, tmp_path: Path) -> None:
+    rule = {"target": "stream", "regex": "sk-[a-z]+", "onError": on_error, "actions": [{"type": "interrupt"}]}
+    reply = [text("", chunks=["a s", "k", " b"])]
+
+    result, _, screen = await run(rules_of(tmp_path, rule), reply, limits=Limits(max_hold=0), check=False)
+
+    assert {record.verdict for record in result.decisions} == {"failed" if on_error == "closed" else "failed_open"}
+    assert "".join(screen.ever) == ("" if on_error == "closed" else "a sk b")
+    assert result.stop_reason == ("error" if on_error == "closed" else "completed")

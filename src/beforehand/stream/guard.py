@@ -108,6 +108,10 @@ class Guard:
                 hold = stage.watch.quiet(text, len(stage.pending))
                 if hold is not None:
                     if hold or stage.pending:
+                        if self._max_hold is not None and hold > self._max_hold:
+                            pending = stage.pending + text
+                            chunk = Chunk(self._run, kind, text, pending, stage.released, False, self._message_id, call_id)
+                            hold = await self._too_much(stage, chunk, hold)
                         text = stage.passes(hold, text)
                     else:
                         stage.released += len(text)
@@ -148,14 +152,16 @@ class Guard:
         if chunk.final:
             hold = 0  # nothing more will come that could turn it into something else
         elif self._max_hold is not None and min(hold, len(pending)) > self._max_hold:
-            await self._fail(
-                stage.hook, chunk, f"holds back {min(hold, len(pending))} characters, more than max_hold={self._max_hold}"
-            )
-            hold = 0
+            hold = await self._too_much(stage, chunk, min(hold, len(pending)))
         cut = max(0, len(pending) - hold)
         stage.pending = pending[cut:]
         stage.released += cut
         return pending[:cut]
+
+    async def _too_much(self, stage: _Stage, chunk: Chunk, hold: int) -> int:
+        """A stage that keeps back more than it may has failed. Should it fail open, it keeps back nothing."""
+        await self._fail(stage.hook, chunk, f"holds back {hold} characters, more than max_hold={self._max_hold}")
+        return 0
 
     def open_channels(self) -> list[tuple[str, str | None]]:
         """The channels that have had text, in order of appearance."""
