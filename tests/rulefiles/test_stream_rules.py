@@ -316,3 +316,15 @@ async def test_where_nothing_may_be_kept_back_a_rule_that_has_to_fails(on_error:
     assert {record.verdict for record in result.decisions} == {"failed" if on_error == "closed" else "failed_open"}
     assert "".join(screen.ever) == ("" if on_error == "closed" else "a sk b")
     assert result.stop_reason == ("error" if on_error == "closed" else "completed")
+
+
+async def test_a_stage_bears_the_name_of_the_rule_that_spoke_only_while_that_is_heard(tmp_path: Path) -> None:
+    rules = rules_of(
+        tmp_path,
+        *[{"target": "stream", "label": f"r{n}", "regex": f"k{n}", "actions": [{"type": "replace", "with": "*"}]} for n in (1, 2)],
+    )
+    (stage,) = rules.hooks
+    assert stage.name == "r1, r2"
+    result, _, _ = await run(rules, [text("", chunks=["a k2 b", " c"])])
+    assert [record.hook for record in result.decisions] == ["r2"]
+    assert stage.name == "r1, r2"

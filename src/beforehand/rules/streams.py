@@ -116,6 +116,7 @@ class Stage:
         return channel
 
     def __call__(self, chunk: Chunk) -> Any:
+        self.speaking = None
         channel = self.channel(chunk.run, (chunk.run.run_id, chunk.message_id, chunk.kind, chunk.call_id))
         if channel is None:
             return None
