@@ -319,10 +319,8 @@ async def test_where_nothing_may_be_kept_back_a_rule_that_has_to_fails(on_error:
 
 
 async def test_a_stage_bears_the_name_of_the_rule_that_spoke_only_while_that_is_heard(tmp_path: Path) -> None:
-    rules = rules_of(
-        tmp_path,
-        *[{"target": "stream", "label": f"r{n}", "regex": f"k{n}", "actions": [{"type": "replace", "with": "*"}]} for n in (1, 2)],
-    )
+    rule = {"target": "stream", "actions": [{"type": "replace", "with": "*"}]}
+    rules = rules_of(tmp_path, {**rule, "label": "r1", "regex": "k1"}, {**rule, "label": "r2", "regex": "k2"})
     (stage,) = rules.hooks
     assert stage.name == "r1, r2"
     result, _, _ = await run(rules, [text("", chunks=["a k2 b", " c"])])
