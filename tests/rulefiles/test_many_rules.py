@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from beforehand import Hook, tool
+from beforehand import Agent, Approve, Hook, ToolContext, tool
 from beforehand.hooks.group import HookGroup, narrowed
 from beforehand.rules import RuleSet
 from beforehand.rules.bundle import ENOUGH
-from beforehand.testing import text, tool_call
+from beforehand.testing import ScriptedModel, text, tool_call
 from rulefiles.kit import Rule, Said, rules_of, run
 
 BLOCK = {"type": "block", "reason": "{{label}} says no"}
@@ -111,6 +111,37 @@ async def test_a_group_that_is_asked_as_if_it_were_a_hook_lets_nothing_pass(tmp_
     alone = Hook(seam="before_tool_call", fn=group.fn, name="group")
     _, model, _ = await run([alone], [tool_call("read"), text("done")], tools=[read])
     assert "hook 'group' failed, so this was not let pass" in model.requests[1].messages[-1].text
+
+
+async def test_a_person_is_asked_by_a_rule_among_many_and_cannot_lift_what_another_one_refuses(tmp_path: Path) -> None:
+    asks = about("ask", {"type": "ask", "prompt": "May it read {{args}}?"})
+    calls = [[tool_call("read", {"path": "a"}), tool_call("read", {"path": "/etc"})], text("done")]
+    rules = rules_of(tmp_path, *filler(), asks, about("no", args={"/path": {"regex": "^/etc"}}))
+    asked: list[str] = []
+
+    def approve(pending: Any) -> Approve:
+        asked.append(pending.prompt)
+        return Approve()
+
+    _, model, _ = await run(rules, calls, tools=[read], on_ask=approve)
+    assert asked == ['May it read {"path":"a","amount":0.0,"flag":false}?']
+    assert [message.text for message in model.requests[1].messages[-2:]] == ["content", "no says no"]
+
+
+async def test_many_rules_of_a_parent_judge_the_calls_of_its_sub_agents_and_of_its_tools(tmp_path: Path) -> None:
+    rules = rules_of(tmp_path, *filler(), about("no", tools=["read"]))
+    child_model = ScriptedModel([tool_call("read", {"path": "a"}), text("child done")])
+    child = Agent(model=child_model, tools=[read], name="child")
+
+    @tool
+    async def outer(ctx: ToolContext) -> str:
+        """Read through another tool."""
+        return str((await ctx.call_tool("read", {"path": "b"})).outcome)
+
+    script = [[tool_call("child", {"prompt": "go"}), tool_call("outer")], text("done")]
+    _, model, _ = await run(rules, script, tools=[child.as_tool("child", "A helper."), outer, read])
+    assert child_model.requests[1].messages[-1].text == "no says no"
+    assert model.requests[1].messages[-1].text == "blocked"
 
 
 CONDITIONS: list[dict[str, Any]] = [
