@@ -228,12 +228,14 @@ class Scanner:
         self._heard = heard
         if self._overrun is not None:
             return self._from, self._overrun[0]
-        if self._open:
-            kept = {watch: self._kept(watch, start, low) for watch, start in self._open.items()}
-            self._holders = {watch for watch, start in kept.items() if start < end}
-            first = min(kept, key=lambda w: (kept[w], w.index))
-            if kept[first] < place:
-                place, owner = kept[first], first
+        if self._open or self._holders:
+            self._holders = set()
+        for watch, start in self._open.items():
+            kept = self._kept(watch, start, low)
+            if kept < end:
+                self._holders.add(watch)
+                if kept < place or (kept == place and owner is not None and watch.index < owner.index):
+                    place, owner = kept, watch
         return place, owner
 
     def _kept(self, watch: Watch, start: int, low: int) -> int:
