@@ -36,9 +36,15 @@ def gates(rules: RuleSet) -> int:
 def test_many_neighbours_are_one_group_and_few_are_not(tmp_path: Path) -> None:
     assert gates(rules_of(tmp_path, *filler())) == 1
     assert gates(rules_of(tmp_path, *filler(ENOUGH - 1))) == ENOUGH - 1
-    assert gates(rules_of(tmp_path, *filler(), about("x", order=1), about("y", order=1), about("z", loops=["main"]))) == 4
-    together = [about("x", timeoutMs=50), about("y", {"type": "ask", "prompt": "?"}), about("z", onError="abort")]
+    apart = [about("x", order=1), about("y", order=1), about("z", loops=["main"]), about("w", onError="open")]
+    assert gates(rules_of(tmp_path, *filler(), *apart)) == 5
+    together = [about("x", timeoutMs=50), about("y", {"type": "ask", "prompt": "?"})]
     assert gates(rules_of(tmp_path, *filler(), *together)) == 1
+
+
+def test_a_group_is_listed_with_the_policy_of_its_rules(tmp_path: Path) -> None:
+    (group,) = rules_of(tmp_path, *[about(f"r{n}", onError="open") for n in range(ENOUGH)]).hooks
+    assert group.on_error == "open"
 
 
 def test_a_bundle_is_confined_to_tools_if_all_of_its_rules_are(tmp_path: Path) -> None:

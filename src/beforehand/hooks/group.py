@@ -14,7 +14,7 @@ from .hook import Hook
 
 
 class HookGroup(Hook, kw_only=True, eq=False):
-    """Neighbours at one seam, with the same order and loops.
+    """Neighbours at one seam, with the same order, policy (`on_error`) and loops.
 
     `concerned` returns those of `members` that a context can concern, in their order. It may name too many, never too few.
     """

@@ -1,7 +1,7 @@
 """Many rules about calls as one group of hooks: an index tells which of them a call can concern at all.
 
-From `ENOUGH` on, neighbouring rules that judge calls (target `tool`, event `before`) with one order and loops become a
-group. Those that the index names are asked one by one, so that each leaves a record of its own.
+From `ENOUGH` on, neighbouring rules that judge calls (target `tool`, event `before`) with one order, policy and loops
+become a group. Those that the index names are asked one by one, so that each leaves a record of its own.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def bundled(hooks: Sequence[Hook]) -> HookGroup:
     confined = tuple(dict.fromkeys([glob for hook in hooks for glob in hook.tools])) if all(hook.tools for hook in hooks) else ()
     return HookGroup(
         seam=first.seam, fn=never_asked, name=f"{len(hooks)} rules", where=f"{first.where} and {len(hooks) - 1} more",
-        tools=confined, loops=first.loops, order=first.order, members=tuple(hooks), concerned=Bundle(hooks),
+        tools=confined, loops=first.loops, order=first.order, on_error=first.on_error,
+        members=tuple(hooks), concerned=Bundle(hooks),
     )  # fmt: skip
 
 

@@ -119,8 +119,8 @@ def _bundled(hooks: list[Hook]) -> list[Hook]:
 
 
 def _kind_of_gate(hook: Hook) -> Any:
-    """What neighbours in a group have in common. `None` for what judges no calls."""
-    return (hook.order, hook.loops) if isinstance(hook.fn, Gate) else None
+    """What neighbours in a group have in common, policy included, as that is listed. `None` for what judges no calls."""
+    return (hook.order, hook.loops, hook.on_error) if isinstance(hook.fn, Gate) else None
 
 
 def _in_company(rules: list[MessageRule]) -> list[MessageRule]:
