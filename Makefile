@@ -42,6 +42,8 @@ test: setup ## every test, with the coverage gate
 
 bench: setup ## what the hooks cost
 	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/bench_rules.py
+	$(BIN)/python benchmarks/bench_patterns.py
 
 lock: ## resolve the newest allowed versions anew and write them down
 	@$(require-python)

@@ -38,7 +38,7 @@ async def close_turn(run: RunState, turn: Turn) -> None:
             turn.go_on = True
     if run.resend and not failed and turn.stop is None:
         _count_resend(run, turn)
-    run.resend = False
+    run.resend, run.askers = False, ()
     if run.aborted and turn.stop is None:
         turn.stop = "aborted"
     turn.closed = True
@@ -47,11 +47,23 @@ async def close_turn(run: RunState, turn: Turn) -> None:
 
 
 def _count_resend(run: RunState, turn: Turn) -> None:
+    """One more resend, unless the run or every hook that asks for it has had as many as it may."""
+    most, each = run.limits.max_resends, run.limits.max_resends_per_hook
+    run.resent = made = run.resent or {}
+    askers = dict.fromkeys(run.askers)
+    within = [who for who in askers if each is None or made.get(who, 0) < each]
+    if most is not None and run.resends >= most:
+        turn.stop, run.reason = "resend_limit", f"{most} resends were made, the most a run may have (Limits.max_resends)"
+        return
+    if askers and not within:
+        names = " and ".join([f"hook {name!r} ({where})" for name, where in askers])
+        turn.stop = "resend_limit"
+        run.reason = f"{each} resends were made for {names}, the most a hook may have (Limits.max_resends_per_hook)"
+        return
+    for who in within:
+        made[who] = made.get(who, 0) + 1
     run.resends += 1
-    if run.limits.max_resends is not None and run.resends > run.limits.max_resends:
-        turn.stop, run.reason = "resend_limit", f"{run.limits.max_resends} resends were made"
-    else:
-        turn.resend = True
+    turn.resend = True
 
 
 async def _turn_end(run: RunState, turn: Turn) -> None:

@@ -76,6 +76,14 @@ class Draft(msgspec.Struct, eq=False):
         else:
             self.parts.append((kind, [text]))
 
+    def add_last(self, kind: str, text: str) -> None:
+        """Text that was kept back until the end goes where the text before it is, though other parts have come since."""
+        for of, pieces in reversed(self.parts):
+            if of == kind:
+                pieces.append(text)
+                return
+        self.add(kind, text)
+
     def count(self, run: RunState, kind: str, text: str) -> None:
         """This text has been shown."""
         self.released += len(text)

@@ -16,6 +16,7 @@ from .decisions import Deny, HumanAnswer, PendingApproval
 from .errors import ConfigError, HookFailed, JournalError, JournalUnreadable, RunChanged, RunError, UnknownAnswer, UsageError
 from .history import History
 from .hooks.dispatch import UNSEEN
+from .hooks.group import HookGroup
 from .journal.codec import message_of, read, read_decision
 from .journal.fingerprint import differences, of_tool, prints_of
 from .journal.log import RunLog
@@ -64,7 +65,8 @@ async def begin_record(run: RunState, prompts: Sequence[Message], base: Mapping[
 
 def _own(run: RunState) -> list[Any]:
     """The run's hooks, without those that only hold a place for its shadow."""
-    return [hook for hook in run.hooks.hooks if hook.where != UNSEEN]
+    each = [member for hook in run.hooks.hooks for member in (hook.members if isinstance(hook, HookGroup) else (hook,))]
+    return [hook for hook in each if hook.where != UNSEEN]
 
 
 def base_of(history: History, length: int, before: tuple[str, int, int] | None) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from .calls import Call
 from .decisions import Interrupt
 from .errors import JournalError
-from .hooks.dispatch import apply_effect
+from .hooks.dispatch import repeat_effects
 from .state import RunState
 from .tools import ToolResult
 
@@ -63,9 +63,7 @@ def _what_hooks_wanted(run: RunState, call: Call) -> None:
     past = run.journal.past_ruling(run, "after_tool_call", call.id)
     if past is None:
         return
-    for effect in past.effects:
-        apply_effect(run, effect)
-    run.decisions += past.decisions
+    repeat_effects(run, past)
     for verdict, _, _ in past.heard:
         if isinstance(verdict, Interrupt):
             run.interrupted_by(verdict)

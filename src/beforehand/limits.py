@@ -13,6 +13,8 @@ class Limits(Frozen, kw_only=True):
 
     max_turns: int | None = 50
     max_resends: int | None = 3
+    max_resends_per_hook: int | None = 3
+    """Of those, how many one hook (or one rule of a file) may ask for."""
     max_hold: int | None = 4096
     """Characters one `on_chunk` hook may keep back."""
     abort_grace: float | None = 5.0

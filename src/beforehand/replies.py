@@ -47,7 +47,7 @@ async def _take_up(run: RunState, past: Any) -> Reply:
     """A recorded reply, as if it had just come in."""
     run.messages_made += 1
     run.characters_released += past.released
-    run.hook_queue, run.resend = past.queue, past.resend
+    run.hook_queue, run.resend, run.askers = past.queue, past.resend, past.askers
     message = past.message
     if run.shadow is not None and run.shadow.again and message is not None:
         await run.shadow.read_again(run, message)

@@ -175,7 +175,8 @@ async def _finish_channels(run: RunState, draft: Draft, guard: Guard | None, who
 async def _text_end(run: RunState, draft: Draft, guard: Guard, kind: Any) -> None:
     text = await guard.feed(kind, "", final=True)
     if text:
-        await _show(run, draft, kind, text)
+        draft.add_last(kind, text)
+        await _release(run, draft, kind, text)
 
 
 async def _show_whole(run: RunState, draft: Draft, guard: Guard | None) -> None:

@@ -16,6 +16,7 @@ from .errors import HookFailed
 from .events import DecisionRecord
 from .frozen import Frozen, canonical
 from .hooks.dispatch import UNSEEN, Ruling, ask, fail
+from .hooks.group import narrowed
 from .hooks.hook import Hook
 from .history import HistoryView
 from .hooks.registry import HookSet
@@ -75,6 +76,8 @@ class Shadow:
         if spec.by_tool and hooks:
             call = context.call if spec.name == "after_tool_call" else context
             hooks = self.hooks.for_tool(spec.name, call.tool.name)
+            if self.hooks.grouped and spec.name == "before_tool_call":
+                hooks = narrowed(hooks, context)
         aside = Aside(run)
         theirs = Made(Ruling(context, {}), aside.decisions)
         if hooks:

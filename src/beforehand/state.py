@@ -34,17 +34,22 @@ GUARDED: Final = 2
 """For a hook, a tool or a person: cut after `abort_grace`."""
 
 
+Asker = tuple[str, str]
+"""A hook that wants the model to be asked again: its name, and where it is defined."""
+
+
 class RunState:
     """The state of one run. The functions in `loop`, `toolcall` and their neighbours work on it."""
 
     __slots__ = (
-        "abandon", "aborted", "batching", "calls", "cancelled", "cancelling", "cancels_before", "characters_released",
-        "context", "decisions", "deps", "enabled", "error", "events", "first_message", "history", "hook_queue", "hooks",
-        "id_prefix", "info", "interrupt", "journal", "lease", "limits", "loop", "messages_made", "model", "observed",
-        "options", "outbox", "over", "own_cancels", "parent_call_id", "parent_run_id", "pending", "plan", "poll_first",
-        "queues", "reason", "requests_sent", "resend", "resends", "run_id", "scope", "scope_serial", "sequential", "shadow",
-        "signal", "slow_hook", "started", "stop_reason", "store", "suspension", "system", "task", "tasks", "thinking_level",
-        "thread", "tick", "tick_serial", "tool_specs", "tools", "tools_run", "turn", "usage", "usage_cost", "wake",
+        "abandon", "aborted", "askers", "batching", "calls", "cancelled", "cancelling", "cancels_before",
+        "characters_released", "context", "decisions", "deps", "enabled", "error", "events", "first_message", "history",
+        "hook_queue", "hooks", "id_prefix", "info", "interrupt", "journal", "lease", "limits", "loop", "messages_made",
+        "model", "observed", "options", "outbox", "over", "own_cancels", "parent_call_id", "parent_run_id", "pending", "plan",
+        "poll_first", "queues", "reason", "requests_sent", "resend", "resends", "resent", "run_id", "scope", "scope_serial",
+        "sequential", "shadow", "signal", "slow_hook", "started", "stop_reason", "store", "suspension", "system", "task",
+        "tasks", "thinking_level", "thread", "tick", "tick_serial", "tool_specs", "tools", "tools_run", "turn", "usage",
+        "usage_cost", "wake",
     )  # fmt: skip
 
     def __init__(self, plan: Plan, history: History, events: Emitter, queues: Queues) -> None:
@@ -82,6 +87,8 @@ class RunState:
         self.poll_first = True
         self.resend = False
         self.resends = 0
+        self.askers: tuple[Asker, ...] = ()
+        self.resent: dict[Asker, int] | None = None
         self.interrupt: Interrupt | None = None
         self.stop_reason: StopReason | None = None
         self.reason: str | None = None

@@ -211,10 +211,38 @@ async def test_resends_are_limited_for_the_run(limit: int, way: str) -> None:
     assert [m.role for m in result.messages] == ["user"] + ["assistant"] * (limit + 1 if way == "resend" else 0)
 
 
+NO_LIMIT = Limits(max_resends=None, max_resends_per_hook=None, max_turns=10)
+
+
+async def test_one_hook_gets_no_more_resends_than_its_own_limit_and_the_reason_names_it() -> None:
+    model = ScriptedModel([text(f"reply {n}") for n in range(20)])
+    greedy = Hook(seam="finish_turn", fn=lambda turn: Resend(), name="greedy", where="rules.py:7")
+    limits = Limits(max_resends=None, max_resends_per_hook=2)
+    result = await Agent(model=model, hooks=[greedy, once("finish_turn", Resend())], limits=limits).run("go")
+
+    assert (result.stop_reason, len(model.requests)) == ("resend_limit", 3)
+    assert result.reason == (
+        "2 resends were made for hook 'greedy' (rules.py:7), the most a hook may have (Limits.max_resends_per_hook)"
+    )
+
+
+async def test_a_hook_at_its_limit_does_not_take_another_ones_resend_away() -> None:
+    model = ScriptedModel([text(f"reply {n}") for n in range(20)])
+    greedy = Hook(seam="finish_turn", fn=lambda turn: Resend(), name="greedy")
+    patient = Hook(seam="finish_turn", fn=lambda turn: Resend() if turn.number in (2, 3) else None, name="patient")
+    limits = Limits(max_resends=None, max_resends_per_hook=1)
+    result = await Agent(model=model, hooks=[greedy, patient], limits=limits).run("go")
+
+    assert (result.stop_reason, len(model.requests)) == ("resend_limit", 3)
+    assert result.reason is not None
+    assert "'greedy'" in result.reason
+    assert "'patient'" in result.reason
+
+
 async def test_without_a_limit_only_the_turns_bound_the_resends() -> None:
     model = ScriptedModel([text(f"reply {n}") for n in range(20)])
     hooks = [Hook(seam="finish_turn", fn=lambda turn: Resend())]
-    result = await Agent(model=model, hooks=hooks, limits=Limits(max_resends=None, max_turns=10)).run("go")
+    result = await Agent(model=model, hooks=hooks, limits=NO_LIMIT).run("go")
 
     assert (result.stop_reason, len(model.requests)) == ("max_turns", 10)
 

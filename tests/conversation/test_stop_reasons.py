@@ -50,7 +50,7 @@ TABLE: dict[str, tuple[Any, list[Hook], Limits, str, str | None]] = {
         [hook("finish_turn", Resend())],
         Limits(max_resends=0),
         "resend_limit",
-        "0 resends were made",
+        "0 resends were made, the most a run may have (Limits.max_resends)",
     ),
     "a reply cut at its length": ([[text("half"), finish("length")]], [], Limits(), "length", None),
     "a failing model": ([error("down")], [], Limits(), "error", None),

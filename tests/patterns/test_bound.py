@@ -91,12 +91,20 @@ def test_a_match_that_begins_too_far_back_is_not_found() -> None:
 
 
 def test_a_match_that_only_waits_for_one_from_further_left_is_taken_at_the_bound() -> None:
-    rules = [Rule(r"Q_[\w ]*: (\d+)", "far", group=1), Rule(r"Z_\d", "near")]
+    rules = [Rule(r"Q_(?:(\d)|Z)", "near", group=1), Rule(r"_1[a-z ]*!", "far")]
     for size in (1, 20, 100):
-        reader = fed(rules, "Q_ some Z_1 other words and more Z_2", size, 12)
-        assert [(m.rule.id, m.text, m.forced) for m in reader.matches] == [("near", "Z_1", False), ("near", "Z_2", False)]
+        reader = fed(rules, "Q_1 some words and more", size, 12)
+        assert next((m.rule.id, m.text, m.forced) for m in reader.matches) == ("near", "Q_1", False)
+    reader = fed(rules, "Q_1 some words!", 1, 22)
+    assert [(m.rule.id, m.forced) for m in reader.matches] == [("far", False)]
+
+
+def test_a_rule_that_waits_from_further_left_is_forced_at_the_bound_and_covers_what_is_in_it() -> None:
+    rules = [Rule(r"(Q_[\w ]*): \d+", "far", group=1), Rule(r"Z_\d", "near")]
     reader = fed(rules, "Q_ some Z_1 other: 12", 1, 22)
     assert [(m.rule.id, m.forced) for m in reader.matches] == [("far", False)]
+    reader = fed(rules, "Q_ some Z_1 other, and more Z_2", 1, 12)
+    assert next((m.rule.id, m.forced, m.span) for m in reader.matches) == ("far", True, (0, 13))
 
 
 def test_a_group_that_is_too_long_is_forced_from_its_start() -> None:

@@ -9,6 +9,9 @@ from patterns.random_rules import pieces
 from patterns.secret_rules import all_rules
 from patterns.test_secrets import PROSE
 
+from beforehand.rules.match import Finder
+from beforehand.rules.match import TooSlow as GivenUp
+from beforehand.stream.engine import TooSlow
 from beforehand.stream.patterns import PatternSet, Rule
 
 
@@ -67,3 +70,26 @@ def test_an_alarm_that_may_begin_at_every_letter_is_not_looked_for_at_every_lett
     patterns = PatternSet([Rule(r"[a-z0-9]+@[a-z0-9]+\.[a-z]{2,}")])
     text = "a" * 4000 + "@b.c "
     assert work(patterns, text * 10, len(text)) < 30
+
+
+WORST = "a" * 20_000
+"""Each place of it is one where these rules could match."""
+
+
+@pytest.mark.parametrize("rule", [Rule("[a-z]+", keywords=("zzz",)), Rule("(?:a*b)?")], ids=["keyword", "empty"])
+def test_a_search_that_takes_too_long_is_given_up(rule: Rule) -> None:
+    patterns = PatternSet([rule])
+    with pytest.raises(TooSlow):
+        patterns.scan_whole(WORST + " zzz", until=0.0)
+    with pytest.raises(TooSlow):
+        patterns.scanner(patience=0.0).feed(WORST + " zzz", True)
+    with pytest.raises(TooSlow):
+        patterns.scanner(patience=0.0).feed(WORST + " zzz" + WORST)
+    for count in (1, 5):
+        with pytest.raises(GivenUp, match="took longer than 0 s in a text of 20004 characters"):
+            next(Finder([rule] * count, patience=0.0).all(WORST + " zzz"))
+
+
+def test_a_rule_whose_keyword_is_nowhere_is_not_tried_at_every_place() -> None:
+    rule = Rule("[a-z]+", keywords=("zzz",))
+    assert PatternSet([rule]).scanner(patience=0.0).feed(WORST, True) == ([], 0)  # it never came to look at the clock

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import re2
 from hypothesis import given
@@ -31,23 +33,41 @@ def test_it_does_so_in_long_texts_too(patterns: PatternSet, texts: list[str], si
     assert any(m.forced for m in reader.matches) or reader.matches == patterns.scan_whole(text)
 
 
+def found_by_hand(rule: Rule, pattern: Any, text: str, low: int) -> Any:
+    """The first match from `low` on that counts, and the part it replaces, tried place by place with RE2's own public face."""
+    for at in range(low, len(text) + 1):
+        found = pattern.match(text, at)
+        words = [w.lower() in text[: found.end()].lower() for w in rule.keywords] if found else []
+        if found and found.end() > at and (any(words) or not words):
+            groups = rule.group if isinstance(rule.group, tuple) else (rule.group,)
+            return found, next((found.span(g) for g in groups if found.end(g) > found.start(g)), found.span())
+    return None
+
+
 @MORE
 @given(st.lists(rules(), min_size=1, max_size=3), texts)
-def test_the_matches_in_a_whole_text_are_the_leftmost_and_of_those_the_earliest_rules(rules: list[Rule], text: str) -> None:
-    """Checked place by place against RE2's own public face."""
+def test_of_the_parts_to_replace_the_leftmost_wins_and_of_those_that_of_the_earliest_rule(rules: list[Rule], text: str) -> None:
     compiled = [re2.compile(rule.pattern) for rule in rules]
-    expected: list[tuple[int, tuple[int, int], tuple[str | None, ...]]] = []
-    at = end = 0
-    while at <= len(text):
-        for index, pattern in enumerate(compiled):
-            found = pattern.match(text, at)
-            words = [w.lower() in text[: found.end()].lower() for w in rules[index].keywords] if found else []
-            if found and found.end() > at and (any(words) or not words):
-                expected.append((index, found.span(), found.groups()))
-                end = found.end()
-                break
-        at = max(at + 1, end)
-    assert [(m.index, (m.start, m.end), m.groups) for m in PatternSet(rules).scan_whole(text)] == expected
+    expected: list[tuple[int, tuple[int, int], tuple[int, int], tuple[str | None, ...]]] = []
+    candidates = [found_by_hand(rule, pattern, text, 0) for rule, pattern in zip(rules, compiled, strict=True)]
+    while any(candidates):
+        index = min([i for i, one in enumerate(candidates) if one], key=lambda i: (candidates[i][1][0], i))
+        match, part = candidates[index]
+        expected.append((index, match.span(), part, match.groups()))
+        for i, one in enumerate(candidates):
+            if one and one[1][0] < part[1]:
+                candidates[i] = found_by_hand(rules[i], compiled[i], text, part[1])
+    assert [(m.index, (m.start, m.end), m.span, m.groups) for m in PatternSet(rules).scan_whole(text)] == expected
+
+
+@MORE
+@given(st.lists(rules(), min_size=1, max_size=4), texts)
+def test_no_rule_hides_what_another_one_would_replace(rules: list[Rule], text: str) -> None:
+    """What a rule finds first when it is alone is touched by a replacement, whatever rules stand beside it."""
+    replaced = [match.span for match in PatternSet(rules).scan_whole(text)]
+    for rule in rules:
+        for match in PatternSet([rule]).scan_whole(text)[:1]:
+            assert any(low < match.span[1] and match.span[0] < high for low, high in replaced)
 
 
 @MORE
@@ -151,6 +171,16 @@ def test_the_leftmost_match_wins_though_it_is_decided_later() -> None:
     assert show(patterns, "QZ_", "Z") == ["", "Q<0:Z_>", "Z"]
 
 
+def test_what_is_around_the_replaced_group_is_searched_by_other_rules() -> None:
+    patterns = PatternSet([Rule(r"key=(\w+), pin=\d+", group=1), Rule(r"pin=(\d+)", group=1), Rule(r"\bsk-\w+ key", group=0)])
+    text = "key=abc, pin=1234!"
+    for size in (1, 4, 100):
+        assert read(patterns, text, [size]).shown == "key=<0:key=abc, pin=1234>, pin=<1:pin=1234>!"
+    before = PatternSet([Rule(r"\w+ token=(\w+)", group=1), Rule(r"Z[0-9]+")])
+    for size in (1, 4, 100):
+        assert read(before, "Z12 token=abc.", [size]).shown == "<1:Z12> token=<0:Z12 token=abc>."
+
+
 def test_the_earlier_rule_wins_a_tie_though_it_is_decided_later() -> None:
     patterns = PatternSet([Rule("QZ_Q"), Rule("QZ")])
     assert show(patterns, "QZ", "_Q") == ["", "<0:QZ_Q>", ""]
@@ -158,10 +188,10 @@ def test_the_earlier_rule_wins_a_tie_though_it_is_decided_later() -> None:
 
 
 def test_a_rule_whose_alarm_is_still_to_come_may_win_from_further_left() -> None:
-    patterns = PatternSet([Rule("QZ_"), Rule(r"\w{0,9}azure=(\d+)", group=1)])
-    assert show(patterns, "x QZ_", "azure=12 ") == ["x <0:QZ_>", "azure=<1:azure=12> ", ""]
-    assert show(patterns, "x eQZ_", "azure=12 ") == ["x e", "QZ_azure=<1:eQZ_azure=12> ", ""]
-    assert show(patterns, "x eQZ_", " ") == ["x e", "<0:QZ_> ", ""]
+    patterns = PatternSet([Rule("QZ_"), Rule(r"\w{4}_azure")])
+    assert show(patterns, "x QZ_", "_azure ") == ["x <0:QZ_>", "_azure ", ""]
+    assert show(patterns, "x eQZ_", "_azure ") == ["x ", "<1:eQZ__azure> ", ""]
+    assert show(patterns, "x eQZ_", " ") == ["x ", "e<0:QZ_> ", ""]
 
 
 def test_a_match_counts_only_with_a_keyword_in_it_or_shortly_before() -> None:

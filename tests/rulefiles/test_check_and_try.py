@@ -12,7 +12,9 @@ import pytest
 
 from beforehand import ConfigError
 from beforehand.rules import check, rules_json_schema, try_rules
+from beforehand.messages import AssistantMessage, ToolMessage
 from beforehand.rules.check import DECISIONS
+from beforehand.rules.recording import read_recording
 from beforehand.seams import BY_NAME
 from rulefiles.kit import rules_of, write_rules
 from rulefiles.test_every_action_everywhere import PROOFS, written
@@ -342,7 +344,7 @@ def test_events_printed_by_a_run_are_a_transcript_too(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["openai-chat-text-1.sse", "openai-chat-tool-1.sse"])
+@pytest.mark.parametrize("name", sorted(path.name for path in STREAMS.glob("*.sse")))
 def test_a_recorded_stream_is_played_chunk_by_chunk(name: str, tmp_path: Path) -> None:
     said = tried(
         tmp_path, STREAMS / name, {"target": "stream", "actions": [{"type": "log", "message": "{{type}}{{finishReason}}"}]}
@@ -352,9 +354,76 @@ def test_a_recorded_stream_is_played_chunk_by_chunk(name: str, tmp_path: Path) -
         for line in said
         if "would log" in line
     ]
-    assert len(kinds) > 2
+    assert len(kinds) > 1
     assert kinds[-1] in ("finishstop", "finishtool_calls")
     assert set(kinds[:-1]) <= {"content", "reasoning", "tool_call_delta"}
+
+
+FRANCE = '{"country":"France"}'
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "calls"),
+    [
+        ("anthropic-text-3.sse", "Hello! 👋", []),
+        ("anthropic-tool-2.sse", None, [("get_exchange_rate", '{"from_currency": "USD", "to_currency": "EUR"}')]),
+        ("google-text-2.sse", None, []),
+        ("openai-responses-tool-1.sse", "", [("get_capital", FRANCE)]),
+        ("openai-responses-tool-3.sse", "The capital of France is Paris.", []),
+        ("openai-chat-text-1.sse", "The capital of Mexico is Mexico City.", []),
+    ],
+)
+def test_streams_of_several_providers_are_read(name: str, text: str | None, calls: list[tuple[str, str]]) -> None:
+    (step,) = read_recording(STREAMS / name)
+    message = step.message
+    assert isinstance(message, AssistantMessage)
+    assert [(call.name, call.arguments) for call in message.tool_calls] == calls
+    assert text is None or message.text == text
+    assert "".join([piece for kind, piece, _ in step.deltas if kind == "text"]) == message.text
+
+
+def test_reasoning_and_calls_of_a_google_stream_are_read(tmp_path: Path) -> None:
+    parts = [{"text": "Hm.", "thought": True}, {"text": "Yes."}, {"functionCall": {"name": "go", "args": {"n": 1}}}]
+    (tmp_path / "reply.sse").write_text(
+        "".join([f"data: {json.dumps({'candidates': [{'content': {'parts': [part]}}]})}\n\n" for part in parts])
+        + 'data: {"candidates": [{"finishReason": "STOP"}]}\n\n'
+    )
+    (step,) = read_recording(tmp_path / "reply.sse")
+    assert list(step.deltas) == [("thinking", "Hm.", None), ("text", "Yes.", None), ("tool_call", '{"n":1}', "call_1")]
+
+
+def test_a_transcript_in_the_form_of_anthropic_is_read(tmp_path: Path) -> None:
+    lines = [
+        {"role": "user", "content": [{"type": "text", "text": "Look it up."}, {"type": "image", "source": {}}]},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "Hm.", "signature": "x"},
+                {"type": "text", "text": "Let me see."},
+                {"type": "tool_use", "id": "t1", "name": "read", "input": {"path": "a"}},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "it is blue"}], "is_error": True},
+                {"type": "text", "text": "Well?"},
+            ],
+        },
+    ]
+    (tmp_path / "talk.jsonl").write_text("\n".join([json.dumps(line) for line in lines]))
+    steps = read_recording(tmp_path / "talk.jsonl")
+    assert [(step.place, step.message.role, step.message.text) for step in steps] == [
+        ("line 1", "user", "Look it up."),
+        ("line 2", "assistant", "Let me see."),
+        ("line 3", "tool", "it is blue"),
+        ("line 3", "user", "Well?"),
+    ]
+    call, result = steps[1].message, steps[2].message
+    assert isinstance(call, AssistantMessage)
+    assert (call.thinking, [(c.name, c.args) for c in call.tool_calls]) == ("Hm.", [("read", {"path": "a"})])
+    assert isinstance(result, ToolMessage)
+    assert (result.tool_name, result.is_error) == ("read", True)
 
 
 @pytest.mark.parametrize(
@@ -369,7 +438,25 @@ def test_a_recorded_stream_is_played_chunk_by_chunk(name: str, tmp_path: Path) -
             'data: {"choices": [{"delta": {"content": "x"}}]}\n\n',
             "reply.sse: this is no complete OpenAI-compatible stream",
         ),
-        ("reply.sse", "<html>", "reply.sse: this is no complete OpenAI-compatible stream"),
+        ("reply.sse", "<html>", "reply.sse: expected a recorded stream of OpenAI (chat completions or responses), Anthropic (messages)"),
+        ("reply.sse", 'data: {"completion": "x"}\n\n', "reply.sse: expected a recorded stream of OpenAI"),
+        ("reply.sse", "data: {broken\n\n", "reply.sse: the data of event 1 is not JSON"),
+        ("reply.sse", 'data: {"type": "message_start"}\n\n', "reply.sse: the recorded stream stops before its end"),
+        ("reply.sse", 'data: {"candidates": [{"content": {"parts": [{"text": "x"}]}}]}\n\n', "stops before its end"),
+        (
+            "reply.sse",
+            'data: {"type": "message_start"}\n\ndata: {"type": "error", "error": {"message": "Overloaded"}}\n\n',
+            "reply.sse: the recorded stream fails: Overloaded",
+        ),
+        (
+            "reply.sse",
+            'data: {"type": "response.created"}\n\n'
+            'data: {"type": "response.failed", "response": {"error": {"message": "no"}}}\n\n',
+            "reply.sse: the recorded stream fails: no",
+        ),
+        ("talk.jsonl", '{"role": "user", "content": [{"type": "audio"}]}', "talk.jsonl:1: a part of 'content' is 'audio', which is not read"),
+        ("talk.jsonl", '{"role": "user", "content": [7]}', "talk.jsonl:1: a part of 'content' is 7, which is not read"),
+        ("talk.jsonl", '{"role": "model", "parts": []}', "talk.jsonl:1: expected a message with 'role'"),
     ],
 )
 def test_a_recording_that_cannot_be_read_is_an_error_with_its_place(name: str, content: str, said: str, tmp_path: Path) -> None:

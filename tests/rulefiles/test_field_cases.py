@@ -11,7 +11,7 @@ import pytest
 
 from beforehand import Agent, Model, Replace, hook, tool
 from beforehand.models.base import Finish, TextDelta
-from beforehand.testing import ScriptedModel, text, tool_call
+from beforehand.testing import ScriptedModel, text, thinking, tool_call
 from rulefiles.kit import Screen, rules_of, run
 
 ADDRESS = "bob@example.com"
@@ -33,6 +33,45 @@ async def test_f01_no_reader_ever_gets_what_is_redacted_and_all_of_them_agree(si
     assert "bob" not in repr(events)
     assert "bob" not in "".join(screen.ever)
     assert {result.text, screen.text, result.messages[-1].text} == {"mail <address> now"}
+
+
+def spoken(kind: str, whole: str, size: int) -> Any:
+    """What the model says, in one of its channels."""
+    chunks = [whole[i : i + size] for i in range(0, len(whole), size)]
+    if kind == "call":
+        return tool_call("note", chunks=chunks)
+    return text("", chunks=chunks) if kind == "text" else thinking("", chunks=chunks)
+
+
+@pytest.mark.parametrize("streams", [True, False])
+@pytest.mark.parametrize("kind", ["text", "thinking", "call"])
+@pytest.mark.parametrize("size", [1, 4, 100])
+async def test_f01_is_so_in_every_channel_and_for_a_reply_in_one_piece(
+    kind: str, streams: bool, size: int, tmp_path: Path
+) -> None:
+    noted: list[str] = []
+
+    @tool
+    async def note(body: str) -> str:
+        """Write it down."""
+        noted.append(body)
+        return "noted"
+
+    whole = f'{{"body": "mail {ADDRESS} now"}}' if kind == "call" else f"mail {ADDRESS} now"
+    model = ScriptedModel([[spoken(kind, whole, size)], text("done")])
+    model.streams = streams
+    talk = Agent(model=model, hooks=rules_of(tmp_path, NO_ADDRESSES).hooks, tools=[note]).conversation()
+    heard: list[Any] = []
+    for event in ("message_update", "message_end", "tool_execution_start", "tool_execution_end", "turn_end", "agent_end"):
+        talk.on(event, heard.append)
+
+    result = await talk.run("go")
+    await talk.run("again", check=False)
+
+    told = repr([heard, result, list(talk.messages), model.requests])
+    assert "bob" not in told
+    assert "<address>" in told
+    assert noted == (["mail <address> now"] if kind == "call" else [])
 
 
 async def test_f01_the_address_is_not_in_the_next_request_either(tmp_path: Path) -> None:

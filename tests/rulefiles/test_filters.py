@@ -324,3 +324,11 @@ def test_a_hook_of_a_rule_can_be_called_by_itself(tmp_path: Path) -> None:
         name, args = "rm", {}
 
     assert hook(Call()) == [Block("no rm")]
+
+
+def test_a_rule_has_the_time_limit_it_names_and_else_five_seconds(tmp_path: Path) -> None:
+    condition = {"target": "tool", "event": "before", "regex": "a", "args": {"/x": {"regex": "b"}}, "actions": [{"type": "log"}]}
+    for rule, seconds in ((condition, 5.0), ({**condition, "timeoutMs": 20000}, 20.0)):
+        (loaded,) = rules_of(tmp_path, rule).rules
+        assert loaded.finder is not None
+        assert [finder.patience for finder in (loaded.finder, loaded.tests[0].finder) if finder] == [seconds, seconds]

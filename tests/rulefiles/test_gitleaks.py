@@ -97,6 +97,31 @@ async def test_secrets_are_covered_and_examples_are_not(whole: str, shown: str, 
     assert "".join(screen.ever) == shown
 
 
+@pytest.mark.parametrize("size", [1, 3, 100])
+async def test_a_secret_in_what_another_pattern_wants_to_see_around_its_own_is_covered_too(size: int, tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        """
+        [[rules]]
+        id = "login"
+        regex = '''user=\\w+ password=(\\w+) pin=\\d+'''
+        [[rules]]
+        id = "user"
+        regex = '''user=(\\w+)'''
+        [[rules]]
+        id = "pin"
+        regex = '''pin=(\\d+)'''
+        """,
+    )
+    whole = "user=bob password=hunter2 pin=4711."
+    chunks = [whole[i : i + size] for i in range(0, len(whole), size)]
+
+    result, _, screen = await run(rules_of(tmp_path, cover()), [text("", chunks=chunks)])
+
+    assert result.text == "user=[user] password=[login] pin=[pin]."
+    assert "".join(screen.ever) == result.text
+
+
 async def test_patterns_serve_every_target(tmp_path: Path) -> None:
     write(tmp_path)
     said, ran = Said(), []

@@ -1,4 +1,4 @@
-"""Many rules about calls are asked as one hook, and nobody can tell but the clock."""
+"""Many rules about calls are one group of hooks, and nobody can tell but the clock."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
-from beforehand import Block, Interrupt, tool
+from beforehand import Agent, Approve, Hook, ToolContext, tool
+from beforehand.hooks.group import HookGroup, narrowed
 from beforehand.rules import RuleSet
-from beforehand.rules.bundle import ENOUGH, Bundle
-from beforehand.testing import text, tool_call
+from beforehand.rules.bundle import ENOUGH
+from beforehand.testing import ScriptedModel, text, tool_call
 from rulefiles.kit import Rule, Said, rules_of, run
 
 BLOCK = {"type": "block", "reason": "{{label}} says no"}
@@ -31,11 +33,18 @@ def gates(rules: RuleSet) -> int:
     return sum(hook.seam == "before_tool_call" for hook in rules.hooks)
 
 
-def test_many_neighbours_are_one_hook_and_few_are_not(tmp_path: Path) -> None:
+def test_many_neighbours_are_one_group_and_few_are_not(tmp_path: Path) -> None:
     assert gates(rules_of(tmp_path, *filler())) == 1
     assert gates(rules_of(tmp_path, *filler(ENOUGH - 1))) == ENOUGH - 1
-    apart = [about("x", order=1), about("y", order=1, timeoutMs=50), about("z", {"type": "ask", "prompt": "?"}, order=2)]
-    assert gates(rules_of(tmp_path, *filler(), *apart)) == 4
+    apart = [about("x", order=1), about("y", order=1), about("z", loops=["main"]), about("w", onError="open")]
+    assert gates(rules_of(tmp_path, *filler(), *apart)) == 5
+    together = [about("x", timeoutMs=50), about("y", {"type": "ask", "prompt": "?"})]
+    assert gates(rules_of(tmp_path, *filler(), *together)) == 1
+
+
+def test_a_group_is_listed_with_the_policy_of_its_rules(tmp_path: Path) -> None:
+    (group,) = rules_of(tmp_path, *[about(f"r{n}", onError="open") for n in range(ENOUGH)]).hooks
+    assert group.on_error == "open"
 
 
 def test_a_bundle_is_confined_to_tools_if_all_of_its_rules_are(tmp_path: Path) -> None:
@@ -69,7 +78,7 @@ async def test_the_record_names_the_rule_that_decided(tmp_path: Path) -> None:
     assert [message.text for message in model.requests[1].messages[-2:]] == ["the one says no", "content"]
 
 
-async def test_the_strongest_refusal_of_several_rules_counts_and_all_of_them_fire(tmp_path: Path) -> None:
+async def test_the_strongest_refusal_of_several_rules_counts_and_all_of_them_fire_and_are_on_record(tmp_path: Path) -> None:
     said = Said()
     rules = rules_of(
         tmp_path,
@@ -82,9 +91,63 @@ async def test_the_strongest_refusal_of_several_rules_counts_and_all_of_them_fir
     )
     result, model, _ = await run(rules, [tool_call("read"), text("done")], tools=[read])
     assert model.requests[1].messages[-1].text == "first says no"
-    assert [record.hook for record in result.decisions] == ["first"]
+    assert [(record.hook, record.verdict, record.reason) for record in result.decisions] == [
+        ("stop", "Interrupt", f"rule 'stop' ({tmp_path / 'rules.json'}:{ENOUGH + 2})"),
+        ("first", "Block", "first says no"),
+        ("second", "Block", "second says no"),
+    ]
     assert said.texts == ["read"]
     assert {about["label"] for about in rules.describe() if about["firings"]} == {"stop", "note", "first", "second"}
+
+
+async def test_a_group_that_cannot_tell_which_rules_are_concerned_has_all_of_them_asked(tmp_path: Path) -> None:
+    rules = rules_of(tmp_path, *filler(), about("the one"))
+    (group,) = rules.hooks
+    assert isinstance(group, HookGroup)
+
+    def broken(call: Any) -> Any:
+        raise RuntimeError("no index")
+
+    result, _, _ = await run([structs.replace(group, concerned=broken)], [tool_call("read"), text("done")], tools=[read])
+    assert [record.hook for record in result.decisions] == ["the one"]
+
+
+async def test_a_group_that_is_asked_as_if_it_were_a_hook_lets_nothing_pass(tmp_path: Path) -> None:
+    (group,) = rules_of(tmp_path, *filler()).hooks
+    alone = Hook(seam="before_tool_call", fn=group.fn, name="group")
+    _, model, _ = await run([alone], [tool_call("read"), text("done")], tools=[read])
+    assert "hook 'group' failed, so this was not let pass" in model.requests[1].messages[-1].text
+
+
+async def test_a_person_is_asked_by_a_rule_among_many_and_cannot_lift_what_another_one_refuses(tmp_path: Path) -> None:
+    asks = about("ask", {"type": "ask", "prompt": "May it read {{args}}?"})
+    calls = [[tool_call("read", {"path": "a"}), tool_call("read", {"path": "/etc"})], text("done")]
+    rules = rules_of(tmp_path, *filler(), asks, about("no", args={"/path": {"regex": "^/etc"}}))
+    asked: list[str] = []
+
+    def approve(pending: Any) -> Approve:
+        asked.append(pending.prompt)
+        return Approve()
+
+    _, model, _ = await run(rules, calls, tools=[read], on_ask=approve)
+    assert asked == ['May it read {"path":"a","amount":0.0,"flag":false}?']
+    assert [message.text for message in model.requests[1].messages[-2:]] == ["content", "no says no"]
+
+
+async def test_many_rules_of_a_parent_judge_the_calls_of_its_sub_agents_and_of_its_tools(tmp_path: Path) -> None:
+    rules = rules_of(tmp_path, *filler(), about("no", tools=["read"]))
+    child_model = ScriptedModel([tool_call("read", {"path": "a"}), text("child done")])
+    child = Agent(model=child_model, tools=[read], name="child")
+
+    @tool
+    async def outer(ctx: ToolContext) -> str:
+        """Read through another tool."""
+        return str((await ctx.call_tool("read", {"path": "b"})).outcome)
+
+    script = [[tool_call("child", {"prompt": "go"}), tool_call("outer")], text("done")]
+    _, model, _ = await run(rules, script, tools=[child.as_tool("child", "A helper."), outer, read])
+    assert child_model.requests[1].messages[-1].text == "no says no"
+    assert model.requests[1].messages[-1].text == "blocked"
 
 
 CONDITIONS: list[dict[str, Any]] = [
@@ -133,24 +196,21 @@ def test_a_bundle_decides_what_its_rules_decide_one_by_one(chosen: list[int], ca
     with tempfile.TemporaryDirectory() as folder:
         alone = rules_of(Path(folder), *definitions)
         together = rules_of(Path(folder), *definitions, *filler())
-    (hook,) = together.hooks
-    assert isinstance(hook.fn, Bundle)
+    (group,) = together.hooks
+    assert isinstance(group, HookGroup)
     for name, args in calls:
+        call = Call(name, args)
         wanted = [
             decision
             for single in alone.hooks
             if not single.tools or name in single.tools or (name == "read" and "re*" in single.tools)
-            for decision in single.fn(Call(name, args)) or ()
+            for decision in single.fn(call) or ()
         ]
-        blocks = [d for d in wanted if isinstance(d, Block)] or [d for d in wanted if isinstance(d, Interrupt)]
-        got = hook.fn(Call(name, args))
-        if blocks and isinstance(blocks[0], Block):
-            assert got == [blocks[0]]
-        elif blocks:
-            assert len(got) == 1
-            assert hook.name in got[0].reason
-        else:
-            assert got is None
+        asked = narrowed([group], call)
+        assert [hook.where for hook in asked] == [hook.where for hook in group.members if hook in asked]
+        assert [getattr(decision, "reason", None) and type(decision) for hook in asked for decision in hook.fn(call) or ()] == [
+            type(decision) for decision in wanted
+        ]
     firings = [about["firings"] for about in together.describe()]
     assert firings[: len(chosen)] == [about["firings"] for about in alone.describe()]
     assert not any(firings[len(chosen) :])

@@ -135,6 +135,35 @@ async def test_a_change_on_disk_is_noticed(edit: str, tmp_path: Path) -> None:
     assert "new" in labels
 
 
+@pytest.mark.parametrize("edit", ["behind a link", "another link in its place", "another folder behind the link"])
+async def test_a_change_behind_a_link_is_noticed(edit: str, tmp_path: Path) -> None:
+    """The last is how containers get configuration that may change: links into a folder that is exchanged as a whole."""
+    for version in ("old", "new"):
+        write(tmp_path / version, version)
+    (folder := tmp_path / "hooks").mkdir()
+    (data := tmp_path / "data").symlink_to("old")
+    (rules := folder / "r.json").symlink_to(data / "r.json")
+    changed: asyncio.Queue[RuleSet] = asyncio.Queue()
+    watcher = Watcher([folder], on_change=changed.put_nowait)
+    watching = asyncio.create_task(watcher.run())
+    await watcher.started.wait()
+
+    link = tmp_path / "next"
+    if edit == "behind a link":
+        write(tmp_path / "old", "new")
+    elif edit == "another link in its place":
+        link.symlink_to(tmp_path / "new" / "r.json")
+        link.replace(rules)
+    else:
+        link.symlink_to("new")
+        link.replace(data)
+    fresh = await asyncio.wait_for(changed.get(), 30)
+
+    watcher.stop()
+    await watching
+    assert [about["label"] for about in fresh.describe()] == ["new"]
+
+
 async def test_a_single_file_is_watched_and_its_neighbours_do_not_matter(tmp_path: Path) -> None:
     file = write(tmp_path, "old")
     neighbour = write(tmp_path, "other", name="z.json")

@@ -167,7 +167,7 @@ async def test_the_full_cycle_logs_queues_interrupts_and_asks_again_in_that_orde
 async def test_retry_on_error_ends_at_the_limit_with_a_stop_reason_that_says_so(tmp_path: Path) -> None:
     result, model, _ = await run(rules_of(tmp_path, PAGE["retry-on-error"]), [text("error")] * 9)
     assert result.stop_reason == "resend_limit"
-    assert result.reason == "3 resends were made"
+    assert result.reason == "3 resends were made, the most a run may have (Limits.max_resends)"
     assert {len(request.messages) for request in model.requests} == {1}
 
 

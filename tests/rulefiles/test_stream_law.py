@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from beforehand import Hook
 from beforehand.stream.patterns import PatternSet
 from beforehand.stream.patterns import Rule as Pattern
 from beforehand.testing import text
@@ -97,6 +98,42 @@ def test_whatever_the_cut_the_whole_reply_in_one_piece_comes_out_the_same(
         pieces, _, _ = asyncio.run(run(rules_of(Path(folder), *definitions), [text("", chunks=cut(whole, places))]))
 
     assert (pieces.text, pieces.stop_reason) == (once.text, once.stop_reason)
+
+
+MORE_RULES: list[dict[str, Any]] = [
+    {"actions": [{"type": "log", "message": "{{text}}"}]},
+    {"maxTriggers": 1, "actions": [{"type": "replace", "with": "{{text}}{{text}}"}]},
+    {"regex": "a+b", "maxTriggers": 1, "actions": [{"type": "replace", "with": "({{match}} in {{text}})"}]},
+    {"regex": "c", "maxTriggers": 2, "actions": [{"type": "log", "message": "{{match}} in {{text}}"}]},
+    {"regex": "bcb", "maxTriggers": 1, "actions": [{"type": "interrupt"}]},
+    {"regex": "[ab]{2,}", "order": 1, "actions": [{"type": "replace", "with": "-"}]},
+    {"regex": "b.*c", "order": -1, "actions": [{"type": "queue-message", "message": "{{match}}"}]},
+]
+
+
+@given(
+    rules=rule_lists, more=st.lists(st.sampled_from(MORE_RULES), max_size=3), whole=texts,
+    places=st.lists(st.integers(0, 24), max_size=12),
+)  # fmt: skip
+def test_a_stage_that_tells_early_when_it_has_nothing_to_say_does_what_one_does_that_is_always_asked(
+    rules: list[tuple[str, str, str]], more: list[dict[str, Any]], whole: str, places: list[int]
+) -> None:
+    definitions = [definition(*rule, number) for number, rule in enumerate(rules)]
+    definitions += [{"target": "stream", "chunks": ["content"], **rule} for rule in more]
+    outcomes = []
+    for always_asked in (False, True):
+        said = Said()
+        with tempfile.TemporaryDirectory() as folder:
+            loaded = rules_of(Path(folder), *definitions, voice=said)
+        hooks = loaded.hooks
+        if always_asked:
+            hooks = tuple([Hook(seam="on_chunk", fn=h.fn, order=h.order) if h.seam == "on_chunk" else h for h in hooks])
+        result, _, screen = asyncio.run(run(hooks, [text("", chunks=cut(whole, places))]))
+        messages = [(message.role, message.text) for message in result.messages]
+        firings = [about["firings"] for about in loaded.describe()]
+        outcomes.append((result.stop_reason, messages, screen.ever, screen.retracted, said.lines, firings))
+
+    assert outcomes[0] == outcomes[1]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 50])

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from beforehand import Agent, Hold, Limits, hook, tool
+from beforehand.messages import Text, Thinking
 from beforehand.rules import RuleSet
 from beforehand.testing import FunctionModel, text, thinking, tool_call
 from rulefiles.kit import Rule, Said, Screen, rules_of, run
@@ -296,3 +297,32 @@ async def test_an_interrupted_user_message_ends_the_run_though_there_is_a_histor
         result = await talk.run("bad")
         assert result.stop_reason == "interrupted"
         assert len(model.requests) == 1
+
+
+async def test_reasoning_that_was_kept_back_until_the_end_is_stored_before_the_text_that_came_after_it(tmp_path: Path) -> None:
+    rules = rules_of(tmp_path, {"target": "stream", "regex": "sk-[a-z]+", "actions": [{"type": "interrupt"}]})
+    result, _, screen = await run(rules, [[thinking("I ask"), text("You ask")]])
+    assert result.messages[-1].content == (Thinking("I ask"), Text("You ask"))
+    assert sorted("".join(screen.ever)) == sorted("I askYou ask")
+
+
+@pytest.mark.parametrize("on_error", ["closed", "open"])
+async def test_where_nothing_may_be_kept_back_a_rule_that_has_to_fails(on_error: str, tmp_path: Path) -> None:
+    rule = {"target": "stream", "regex": "sk-[a-z]+", "onError": on_error, "actions": [{"type": "interrupt"}]}
+    reply = [text("", chunks=["a s", "k", " b"])]
+
+    result, _, screen = await run(rules_of(tmp_path, rule), reply, limits=Limits(max_hold=0), check=False)
+
+    assert {record.verdict for record in result.decisions} == {"failed" if on_error == "closed" else "failed_open"}
+    assert "".join(screen.ever) == ("" if on_error == "closed" else "a sk b")
+    assert result.stop_reason == ("error" if on_error == "closed" else "completed")
+
+
+async def test_a_stage_bears_the_name_of_the_rule_that_spoke_only_while_that_is_heard(tmp_path: Path) -> None:
+    rule = {"target": "stream", "actions": [{"type": "replace", "with": "*"}]}
+    rules = rules_of(tmp_path, {**rule, "label": "r1", "regex": "k1"}, {**rule, "label": "r2", "regex": "k2"})
+    (stage,) = rules.hooks
+    assert stage.name == "r1, r2"
+    result, _, _ = await run(rules, [text("", chunks=["a k2 b", " c"])])
+    assert [record.hook for record in result.decisions] == ["r2"]
+    assert stage.name == "r1, r2"

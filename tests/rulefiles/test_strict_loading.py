@@ -356,6 +356,62 @@ def test_a_file_that_may_not_be_read_is_refused(tmp_path: Path) -> None:
     assert complaints(tmp_path) == ["r.json:1:1: the file cannot be read: Permission denied"]
 
 
+RULE = '{"target": "chat", "actions": [{"type": "log"}]}'
+
+
+@pytest.mark.parametrize("how", ["pipe", "device"])
+def test_what_is_no_regular_file_is_refused_and_never_waited_for(how: str, tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    if how == "pipe":
+        os.mkfifo(file)
+    else:
+        file.symlink_to("/dev/zero")
+    with pytest.raises(RuleFileError, match=r"a\.json:1:1: this is no regular file: a pipe or a device is not read"):
+        load_rules([tmp_path])
+
+
+def test_a_file_that_nobody_can_have_written_is_refused_for_its_size(tmp_path: Path) -> None:
+    with (tmp_path / "a.json").open("wb") as file:
+        file.truncate(1 << 30)
+    with pytest.raises(RuleFileError, match=r"a\.json:1:1: the file is larger than 16 MiB: no rule file is"):
+        load_rules([tmp_path])
+
+
+@pytest.mark.parametrize("name", ["a\nb.json", "a\x1b[31m.json"])
+def test_a_file_name_that_cannot_be_printed_is_refused_on_one_line(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(RULE)
+    with pytest.raises(RuleFileError, match="the name of this file holds characters that cannot be printed") as refused:
+        load_rules([tmp_path])
+    assert str(refused.value).isprintable()
+
+
+@pytest.mark.parametrize("path", ["", " "])
+def test_an_empty_path_is_refused_and_does_not_mean_where_one_happens_to_be(path: str) -> None:
+    with pytest.raises(RuleFileError, match="the path is empty: expected a rule file or a folder of them"):
+        load_rules([path])
+
+
+def test_links_to_files_and_folders_are_followed_and_broken_ones_refused(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "a.json").write_text(RULE)
+    (tmp_path / "folder").symlink_to("real")
+    (tmp_path / "b.json").symlink_to(tmp_path / "real" / "a.json")
+    assert len(load_rules([tmp_path / "folder"]).rules) == len(load_rules([tmp_path / "b.json"]).rules) == 1
+    (tmp_path / "c.json").symlink_to("nowhere")
+    (tmp_path / "d.json").symlink_to("d.json")
+    with pytest.raises(RuleFileError) as refused:
+        load_rules([tmp_path])
+    assert [Path(problem.file).name for problem in refused.value.problems] == ["c.json", "d.json"]
+
+
+@pytest.mark.parametrize("name", ["a.JSON", "a.jsonc", "rules"])
+def test_a_file_that_is_not_read_is_a_warning_that_is_logged(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / name).write_text(RULE)
+    assert load_rules([tmp_path]).rules == ()
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert any("not read" in line or "there is no rule file in this folder" in line for line in said)
+
+
 def test_the_error_is_a_configuration_error_and_has_the_problems_one_by_one(tmp_path: Path) -> None:
     (tmp_path / "r.json").write_text('[{"target": "chat",\n"rolls": []}]')
     with pytest.raises(ConfigError) as refused:

@@ -46,13 +46,20 @@ def test_w02_a_field_that_would_do_nothing_is_refused(tmp_path: Path) -> None:
 )
 async def test_w03_resends_end_at_a_limit_for_the_run_and_at_one_for_the_rule(rule: dict[str, Any], tmp_path: Path) -> None:
     reply = [text("x"), tool_call("fetch")]
-    for rules, resends in ((rules_of(tmp_path, rule), 5), (rules_of(tmp_path, {**rule, "maxTriggers": 2}), 2)):
+    reasons = {
+        5: "5 resends were made, the most a run may have (Limits.max_resends)",
+        3: f"3 resends were made for hook 'again' ({tmp_path / 'rules.json'}:2), the most a hook may have "
+        "(Limits.max_resends_per_hook)",
+    }
+    rule = {**rule, "label": "again"}
+    capped = {**rule, "maxTriggers": 2}
+    for definition, each, resends in ((rule, None, 5), (rule, 3, 3), (capped, None, 2)):
+        rules = rules_of(tmp_path, definition)
         model = FunctionModel(lambda request: reply if len(request.messages) < 40 else text("end"))
-        result = await Agent(model=model, hooks=rules.hooks, tools=[fetch], limits=Limits(max_resends=5, max_turns=60)).run(
-            "go", check=False
-        )
-        if resends == 5:
-            assert (result.stop_reason, result.reason) == ("resend_limit", "5 resends were made")
+        limits = Limits(max_resends=5, max_resends_per_hook=each, max_turns=60)
+        result = await Agent(model=model, hooks=rules.hooks, tools=[fetch], limits=limits).run("go", check=False)
+        if resends in reasons:
+            assert (result.stop_reason, result.reason) == ("resend_limit", reasons[resends])
         else:
             assert rules.describe()[0]["firings"] == 2
             assert result.stop_reason in ("completed", "max_turns")

@@ -243,7 +243,7 @@ async def test_hooks_that_always_want_to_hear_more_are_stopped_at_the_limit(seam
     hook = Hook(seam=seam, fn=lambda c: decision if getattr(c, "origin", "model") == "model" else None)
     stage = await play(hook, replies=[reply] * 10, limits=Limits(max_resends=2))
     assert (stage.requests, stage.result.stop_reason, stage.result.error) == (3, "resend_limit", None)
-    unlimited = await play(hook, replies=[reply] * 10, limits=Limits(max_resends=None, max_turns=8))
+    unlimited = await play(hook, replies=[reply] * 10, limits=Limits(max_resends=None, max_resends_per_hook=None, max_turns=8))
     assert (unlimited.requests, unlimited.result.stop_reason) == (8, "max_turns")
 
 

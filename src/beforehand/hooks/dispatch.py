@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ..decisions import Block, Effect, Hold, Interrupt, Queue, Replace, Verdict
+from ..decisions import Block, Effect, Hold, Interrupt, Queue, Replace, Resend, Verdict
 from ..detach import contained, forget, result_of
 from ..errors import Aborted, HookFailed, describe
 from ..events import DecisionMade, DecisionRecord
@@ -143,6 +143,8 @@ async def _settle(
             verdict = Replace(**adopt(verdict.fields()))
     for effect in effects:
         apply_effect(run, effect)
+    if getattr(verdict, "resend", False) or (effects and any([type(effect) is Resend for effect in effects])):
+        run.askers += ((hook.name, hook.where),)
     await record(run, spec, hook, context, verdict, effects, took)
     return verdict
 
@@ -227,10 +229,17 @@ async def _ask_or_recall(
     return ruling, False
 
 
-def _recalled(run: RunState, spec: SeamSpec, hooks: Sequence[Hook], context: Any, past: Any) -> Ruling:
+def repeat_effects(run: RunState, past: Any) -> None:
+    """What a recorded ruling had for effects, and the records of its decisions."""
     for effect in past.effects:
         apply_effect(run, effect)
     run.decisions += past.decisions
+    run.askers += tuple([(d.hook, d.where) for d in past.decisions if "Resend" in d.effects])
+    run.askers += tuple([(name, where) for verdict, name, where in past.heard if getattr(verdict, "resend", False)])
+
+
+def _recalled(run: RunState, spec: SeamSpec, hooks: Sequence[Hook], context: Any, past: Any) -> Ruling:
+    repeat_effects(run, past)
     heard = [
         (verdict, next((h for h in hooks if (h.name, h.where) == (name, where)), _Gone(name, where)))
         for verdict, name, where in past.heard

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import HookDefinitionError
 from ..seams import BY_NAME
+from .group import HookGroup
 from .hook import Hook, check_signature
 from .visible import check_visible
 
@@ -18,10 +19,10 @@ logger = logging.getLogger("beforehand")
 class HookSet:
     """An immutable set of hooks for one loop, in the order they are asked: `order`, then registration, `final` ones last.
 
-    Each seam is an attribute that holds its hooks, so that an unused seam costs one look.
+    Each seam is an attribute that holds its hooks, so that an unused seam costs one look. `grouped`: some stand for several.
     """
 
-    __slots__ = ("_by_tool", "hooks", "loop", *BY_NAME)
+    __slots__ = ("_by_tool", "grouped", "hooks", "loop", *BY_NAME)
 
     def __init__(self, hooks: Iterable[Hook] = (), loop: str = "main", inherited: Iterable[Hook] = ()) -> None:
         """`inherited` hooks, a parent's, come first at their seams. One Hook object is asked once, however often given."""
@@ -29,6 +30,7 @@ class HookSet:
         own = sorted([h for h in _once(hooks, first) if _applies(h.loops, loop)], key=lambda h: h.order)
         self.hooks: tuple[Hook, ...] = tuple(_once([*inherited, *hooks]))
         self.loop = loop
+        self.grouped = any([isinstance(hook, HookGroup) for hook in self.hooks])
         self._by_tool: dict[tuple[str, str], tuple[Hook, ...]] = {}
         here = sorted([*first, *own], key=lambda h: h.final)
         for name in BY_NAME:

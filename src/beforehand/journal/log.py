@@ -225,7 +225,7 @@ class RunLog(Recall):
         if run.hook_queue:
             data["queue"] = run.hook_queue
         if run.resend:
-            data["resend"] = True
+            data["resend"], data["askers"] = True, run.askers
         if self._of_chunks:
             data["decisions"], self._of_chunks = self._of_chunks, []
         if fired := self._new_counts(run):

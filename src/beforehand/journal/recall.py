@@ -42,6 +42,7 @@ class PastReply(msgspec.Struct):
     aborted: bool
     queue: list[Message]
     resend: bool
+    askers: tuple[tuple[str, str], ...]
     released: int
 
 
@@ -155,7 +156,8 @@ class Recall:
             run.decisions.append(read_decision(decision, **around))
         return PastReply(
             item.message, None if interrupt is None else read(interrupt, Interrupt), data.get("aborted", False),
-            [message_of(m) for m in data.get("queue", ())], data.get("resend", False), data.get("released", 0),
+            [message_of(m) for m in data.get("queue", ())], data.get("resend", False),
+            tuple([(name, where) for name, where in data.get("askers", ())]), data.get("released", 0),
         )  # fmt: skip
 
     def past_direct(self) -> str | None:

@@ -1,8 +1,7 @@
-"""Many rules about calls, asked as one: an index tells which of them a call can concern at all.
+"""Many rules about calls as one group of hooks: an index tells which of them a call can concern at all.
 
-A hook costs a microsecond or two to ask, so a thousand of them would cost more than many a tool. From `ENOUGH` on,
-neighbouring rules that judge calls (target `tool`, event `before`) with one order, policy and loops become one hook.
-If several of them refuse one call, the strongest refusal counts and is the one on record.
+From `ENOUGH` on, neighbouring rules that judge calls (target `tool`, event `before`) with one order, policy and loops
+become a group. Those that the index names are asked one by one, so that each leaves a record of its own.
 """
 
 from __future__ import annotations
@@ -10,17 +9,17 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, cast
 
-from beforehand.decisions import Decision, Verdict
+from beforehand.hooks.group import HookGroup, never_asked
 from beforehand.hooks.hook import Hook
-from beforehand.seams import BY_NAME, PendingCall
+from beforehand.seams import PendingCall
 from beforehand.stream import engine
 from beforehand.stream.regex import parse, show
 
 from .calls import Gate
 from .match import MISSING, ArgumentTest, strings_in
-from .rule import Rule, RulesHook, settle
+from .rule import Rule
 
 ENOUGH = 16
 """So many neighbours are cheaper as one hook."""
@@ -28,63 +27,48 @@ ENOUGH = 16
 BLOCK = 32
 """So many patterns are looked for at once, to see which of them need a look of their own."""
 
-_RANKS = BY_NAME["before_tool_call"].ranks
 
-
-def bundled(gates: Sequence[Gate]) -> Hook:
-    """One hook for rules that are neighbours."""
-    tools: Sequence[tuple[str, ...]] = [gate.rule.definition.tools for gate in gates]  # type: ignore[attr-defined]
-    confined = tuple(dict.fromkeys([name for names in tools for name in names])) if all(tools) else ()
-    first = gates[0].rule
-    return first.hook("before_tool_call", Bundle(gates), confined, kind=RulesHook)
+def bundled(hooks: Sequence[Hook]) -> HookGroup:
+    """The hooks of rules that are neighbours, each a `Gate`, as a group."""
+    first = hooks[0]
+    confined = tuple(dict.fromkeys([glob for hook in hooks for glob in hook.tools])) if all(hook.tools for hook in hooks) else ()
+    return HookGroup(
+        seam=first.seam, fn=never_asked, name=f"{len(hooks)} rules", where=f"{first.where} and {len(hooks) - 1} more",
+        tools=confined, loops=first.loops, order=first.order, on_error=first.on_error,
+        members=tuple(hooks), concerned=Bundle(hooks),
+    )  # fmt: skip
 
 
 class Bundle:
-    """The rules of a `RulesHook`. `speaking` is the one whose verdict counts, while the dispatcher listens."""
+    """Tells which rules of a group a call can concern. It keeps an index for each tool that is called."""
 
-    def __init__(self, gates: Sequence[Gate]) -> None:
-        self.gates = tuple(gates)
-        self.name = f"{len(gates)} rules"
-        self.where = f"{gates[0].rule.where} and {len(gates) - 1} more"
-        self.speaking: Rule | None = None
+    def __init__(self, hooks: Sequence[Hook]) -> None:
+        self._hooks = tuple(hooks)
         self._indexes: dict[str, Index] = {}
 
-    def __call__(self, call: PendingCall) -> list[Decision] | None:
-        self.speaking = None
+    def __call__(self, call: PendingCall) -> Sequence[Hook]:
         index = self._indexes.get(call.name)
         if index is None:
-            index = self._indexes[call.name] = Index([gate for gate in self.gates if _is_about(gate.rule, call.name)])
-        decisions: list[Decision] = []
-        winner: Rule | None = None
-        best = len(_RANKS)
-        for gate in index.candidates(call.args):
-            self.speaking = gate.rule  # should it fail, it is the one that failed
-            for decision in gate(call) or ():
-                decisions.append(decision)
-                rank = _RANKS.index(type(decision)) if isinstance(decision, Verdict) else len(_RANKS)
-                if winner is None or rank < best:
-                    winner, best = gate.rule, rank
-        self.speaking = winner
-        return settle("before_tool_call", decisions)
+            index = self._indexes[call.name] = Index([hook for hook in self._hooks if _is_about(hook, call.name)])
+        return index.candidates(call.args)
 
 
-def _is_about(rule: Rule, tool: str) -> bool:
-    tools: tuple[str, ...] = rule.definition.tools  # type: ignore[attr-defined]
-    return not tools or any(fnmatchcase(tool, glob) for glob in tools)
+def _is_about(hook: Hook, tool: str) -> bool:
+    return not hook.tools or any(fnmatchcase(tool, glob) for glob in hook.tools)
 
 
 class Index:
     """Finds the rules that a call with some arguments may concern: by value, by range, by pattern; the others always."""
 
-    def __init__(self, gates: Sequence[Gate]) -> None:
-        self._gates = tuple(gates)
+    def __init__(self, hooks: Sequence[Hook]) -> None:
+        self._hooks = tuple(hooks)
         self._always: list[int] = []
         self._values: dict[ArgumentTest, dict[Any, list[int]]] = {}
         self._ranges: dict[ArgumentTest, list[tuple[float, int]]] = {}
         patterns: dict[ArgumentTest | None, list[tuple[str, int]]] = {}
         places: dict[str, ArgumentTest] = {}
-        for number, gate in enumerate(self._gates):
-            self._file(number, gate.rule, places, patterns)
+        for number, hook in enumerate(self._hooks):
+            self._file(number, cast(Gate, hook.fn).rule, places, patterns)
         for ranges in self._ranges.values():
             ranges.sort()
         self._patterns = [(test, Sieve(found)) for test, found in patterns.items()]
@@ -109,7 +93,7 @@ class Index:
         else:
             self._always.append(number)
 
-    def candidates(self, args: Mapping[str, Any]) -> Sequence[Gate]:
+    def candidates(self, args: Mapping[str, Any]) -> Sequence[Hook]:
         """In the order of the rules."""
         found = list(self._always)
         for test, values in self._values.items():
@@ -119,14 +103,14 @@ class Index:
         for test, ranges in self._ranges.items():
             value = test.value(args)
             if isinstance(value, int | float) and not isinstance(value, bool):
-                found += [number for _, number in ranges[: bisect.bisect_right(ranges, (value, len(self._gates)))]]
+                found += [number for _, number in ranges[: bisect.bisect_right(ranges, (value, len(self._hooks)))]]
         for place, sieve in self._patterns:
             value = args if place is None else place.value(args)
             if value is not MISSING:
                 found += sieve.numbers((value,) if isinstance(value, str) else strings_in(value))
         if not found:
             return ()
-        return [self._gates[number] for number in sorted(set(found))]
+        return [self._hooks[number] for number in sorted(set(found))]
 
 
 class Sieve:

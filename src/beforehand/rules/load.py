@@ -46,8 +46,12 @@ class Loaded(msgspec.Struct):
 def read_rules(paths: Sequence[str | FilePath], voice: Voice = say) -> Loaded:
     """Read every rule file at `paths`, files and folders (not what is in folders inside them)."""
     loaded = Loaded()
-    for path in dict.fromkeys([FilePath(p) for p in paths]):
-        if path.is_dir():
+    for given in dict.fromkeys([str(p) for p in paths]):
+        path = FilePath(given)
+        if not given.strip():
+            loaded.problems.append(Problem("''", 1, 1, "", "the path is empty: expected a rule file or a folder of them"))
+        elif path.is_dir():
+            found = len(loaded.files)
             for file in sorted(path.iterdir(), key=lambda f: f.name.encode("utf-16-be", "surrogatepass")):
                 if file.suffix in SUFFIXES:
                     _read_file(file, loaded, voice)
@@ -57,6 +61,9 @@ def read_rules(paths: Sequence[str | FilePath], voice: Voice = say) -> Loaded:
                             str(file), 1, 1, "", f"this file is not read: its name would have to end in {file.suffix.lower()}"
                         )
                     )
+            if len(loaded.files) == found:
+                why = f"there is no rule file in this folder: their names end in {', '.join(SUFFIXES)}"
+                loaded.warnings.append(Problem(str(path), 1, 1, "", why))
         elif not path.exists():
             loaded.problems.append(Problem(str(path), 1, 1, "", "there is no such file or folder: rules were expected there"))
         elif path.suffix not in SUFFIXES:
@@ -77,6 +84,10 @@ def load_list(paths: Sequence[str | FilePath], voice: Voice = say) -> tuple[list
 def _read_file(file: FilePath, loaded: Loaded, voice: Voice) -> None:
     name = str(file)
     loaded.files.append(name)
+    if not file.name.isprintable():
+        why = "the name of this file holds characters that cannot be printed: rename it"
+        loaded.problems.append(Problem(repr(name), 1, 1, "", why))
+        return
     try:
         document = read_document(file)
     except Malformed as error:

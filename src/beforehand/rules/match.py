@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from time import perf_counter
 from typing import Any
 
 import msgspec
@@ -25,6 +26,17 @@ UNLIMITED = 1 << 20
 
 MAX_HOLD = 4096
 
+PATIENCE = 5.0
+"""Seconds that the search through one text may take: the time limit of a rule that names none. Nearly every search takes
+microseconds, and all of them time that grows with the text; so the clock is looked at between searches, without a thread."""
+
+SOME = 4
+"""So many patterns are found faster by way of their alarms."""
+
+
+class TooSlow(Exception):
+    """The search through a text was given up, so that the rule has failed."""
+
 
 class Finder:
     """What a rule's `regex`, or its set of patterns, finds in a text. Immutable and shared.
@@ -32,8 +44,8 @@ class Finder:
     Raises `PatternError` for a pattern that RE2 does not take.
     """
 
-    def __init__(self, rules: Sequence[Rule], accept: Accept | None = None) -> None:
-        self.rules = tuple(rules)
+    def __init__(self, rules: Sequence[Rule], accept: Accept | None = None, patience: float = PATIENCE) -> None:
+        self.rules, self.patience = tuple(rules), patience
         self.accept = accept
         self._single = _Single(self.rules[0].pattern) if len(self.rules) == 1 and self._is_plain(self.rules[0]) else None
         self._sets: dict[int, PatternSet] = {}
@@ -78,7 +90,15 @@ class Finder:
 
     def all(self, text: str) -> Iterator[Match]:
         """The matches in a text that is complete, from left to right, but those that match nothing."""
-        for match in self.patterns(MAX_HOLD).scan_whole(text):
+        patterns = self.patterns(MAX_HOLD)
+        try:
+            if len(self.rules) >= SOME:
+                matches, _ = patterns.scanner(self.patience).feed(text, True)
+            else:
+                matches = patterns.scan_whole(text, perf_counter() + self.patience)
+        except engine.TooSlow as error:
+            raise TooSlow(f"{error} took longer than {self.patience:g} s in a text of {len(text)} characters") from None
+        for match in matches:
             if self.accept is None or self.accept(match):
                 yield match
 

@@ -2,9 +2,9 @@
 
 - A rule without `regex` is a pass that fires for every chunk that reaches it.
 - A rule with `regex` that only observes (log, queue) is a pass that keeps nothing back.
-- Neighbouring rules that refuse are one pass, and so are neighbouring rules that replace: of their matches the leftmost
-  counts, of those at one place that of the earlier rule. Rules that refuse and rules that replace never share a pass, so
-  that nothing can be replaced away from under a refusal that stands before it.
+- Neighbouring rules that refuse are one pass, and so are neighbouring rules that replace: what begins first is replaced
+  first, and of several at one place that of the earlier rule counts. Rules that refuse and rules that replace never share
+  a pass, so that nothing can be replaced away from under a refusal that stands before it.
 
 A rule with `maxTriggers` has a pass of its own, which is open to everything once the rule is spent.
 """
@@ -15,11 +15,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from beforehand.decisions import Decision
-from beforehand.seams import Chunk
 from beforehand.stream.patterns import Match, Scanner
 
 from . import schema
-from .match import MAX_HOLD, Finder
+from .match import MAX_HOLD, PATIENCE, Finder
 from .rule import OBSERVING, Rule, acts_of, run_acts
 from .templates import Template
 
@@ -78,18 +77,19 @@ class Channel:
     """
 
     __slots__ = (
-        "by", "call_id", "changed", "chunk", "decisions", "first", "forced", "held", "hold", "kept", "key", "kind", "message_id",
-        "passes", "scanners", "single", "text", "type",
+        "__weakref__", "broken", "by", "call_id", "changed", "chunk", "decisions", "first", "forced", "halfway", "held", "hold",
+        "kept", "kind", "passes", "scanner", "scanners", "single", "text", "type",
     )  # fmt: skip
 
     def __init__(self, key: Key, passes: Sequence[Pass], hold: int) -> None:
-        self.key, self.hold = key, hold
-        _, self.message_id, self.kind, self.call_id = key
+        self.hold = hold
+        _, _, self.kind, self.call_id = key
         self.type = KINDS[self.kind]
         self.passes = tuple(enumerate(passes))
         self.single = len(passes) == 1
         self.held = [""] * len(passes)
         self.scanners: list[Scanner | None] = [None] * len(passes)
+        self.scanner: Scanner | None = None
         self.forced: list[tuple[int, int] | None] = [None] * len(passes)
         self.kept = 0
         self.changed, self.first = False, True
@@ -97,10 +97,54 @@ class Channel:
         self.by: Rule | None = None
         self.chunk: Any = None
         self.decisions: list[Decision] = []
+        self.halfway: tuple[int, str, Look | None] | None = None
+        self.broken: Exception | None = None
 
-    def is_of(self, chunk: Chunk) -> bool:
-        """Whether this is the channel of a chunk, within one run."""
-        return self.message_id == chunk.message_id and self.kind == chunk.kind and self.call_id == chunk.call_id
+    def quiet(self, delta: str, pending: int) -> int | None:
+        """What the guard asks first: how much to keep back of a chunk that no rule has anything to say about.
+
+        Where one has, or fails, that is where `feed` goes on for the same chunk.
+        """
+        if pending != self.kept or self.halfway is not None or self.broken is not None:
+            return None
+        text = delta
+        try:
+            if self.scanner is not None:  # as below, for what most channels are
+                matches, self.kept = self.scanner.feed(text)
+                if not matches:
+                    self.held[0] = self.scanner.pending
+                    return self.kept
+                self.halfway, self.kept = (0, text, (matches, self.kept)), pending
+                return None
+            for number, each in self.passes:
+                look = each.look(number, self, text)
+                if look is None or look[0]:
+                    self.halfway = number, text, look
+                    return None
+                text = each.let_pass(number, self, text, look[1])
+                if not text:
+                    break
+        except Exception as error:
+            self.broken = error
+            return None
+        self.first = False
+        self.kept = len(self.held[0]) if self.single else sum(map(len, self.held))
+        if self.single and self.passes[0][1].steady:
+            self.scanner = self.scanners[0]
+        return self.kept
+
+    def feed(self, text: str, final: bool) -> str:
+        """New text through all passes. What comes out at the end; what they decided is in `decisions`."""
+        if self.broken is not None:
+            raise self.broken
+        start, look = 0, None
+        if self.halfway is not None:
+            (start, text, look), self.halfway = self.halfway, None
+        for number, each in self.passes[start:]:
+            if text or final:
+                text = each.feed(number, self, text, final, look)
+            look = None
+        return text
 
     def variables(self, matched: bool) -> dict[str, Any]:
         """What templates can show of the chunk."""
@@ -114,6 +158,11 @@ class Channel:
 
 # --- passes --------------------------------------------------------------------------------------
 
+Look = tuple[list[Match], int]
+"""What a pass finds in new text: the matches that are decided, and how much of the end has to be kept back."""
+
+NOTHING: Look = ([], 0)
+
 
 class Refused(Exception):
     """A rule interrupts because of `text`."""
@@ -126,12 +175,18 @@ class Refused(Exception):
 class ChunkPass:
     """A rule without `regex`: it fires for every chunk."""
 
-    holds = False
+    holds = steady = False
 
     def __init__(self, rule: StreamRule) -> None:
         self.rule = rule
 
-    def feed(self, number: int, channel: Channel, text: str, final: bool) -> str:
+    def look(self, number: int, channel: Channel, text: str) -> Look | None:
+        return NOTHING if self.rule.rule.counter.spent() else None
+
+    def let_pass(self, number: int, channel: Channel, text: str, hold: int) -> str:
+        return text
+
+    def feed(self, number: int, channel: Channel, text: str, final: bool, look: Look | None = None) -> str:
         if not text or self.rule.rule.counter.spent():
             return text
         channel.text = text
@@ -158,34 +213,50 @@ class PatternPass:
         )
         self._finder.patterns(MAX_HOLD)  # now, so that the first chunk need not wait
         self._limit = rules[0].rule.counter if rules[0].rule.counter.limit is not None else None  # such a rule is alone
+        self.steady = self.holds and self._limit is None
 
-    def feed(self, number: int, channel: Channel, text: str, final: bool) -> str:
+    def look(self, number: int, channel: Channel, text: str, final: bool = False) -> Look | None:
+        """`None`: the rule is spent, so there is nothing to look for, and what is kept back may go."""
         if self._limit is not None and self._limit.spent():
-            return self._open(number, channel, text)
+            return NOTHING if not channel.held[number] else None
         scanner = channel.scanners[number]
         if scanner is None:
-            scanner = channel.scanners[number] = self._finder.patterns(channel.hold).scanner()
-        before, position = scanner.pending, scanner.position
-        matches, hold = scanner.feed(text, final)
-        if self.kind == "observe":
-            for match in matches:
-                if self._counts(number, channel, match):
-                    self._owners[match.index].fire(channel, match)
+            scanner = channel.scanners[number] = self._finder.patterns(channel.hold).scanner(PATIENCE)
+        return scanner.feed(text, final)
+
+    def let_pass(self, number: int, channel: Channel, text: str, hold: int) -> str:
+        """What may go on of a text in which nothing was found."""
+        if not self.holds:
             return text
+        before = channel.held[number]
         if before:
             text = before + text
-        if matches:
-            parts = self._decide(number, channel, text, position - len(before), matches)
-            if parts is not None:
-                channel.held[number] = scanner.pending
-                channel.changed = True
-                return parts[: len(parts) - hold]
         if hold:
             channel.held[number] = text[-hold:]
             return text[:-hold]
         if before:
             channel.held[number] = ""
         return text
+
+    def feed(self, number: int, channel: Channel, text: str, final: bool, look: Look | None = None) -> str:
+        if self._limit is not None and self._limit.spent():
+            return self._open(number, channel, text)
+        found = look or self.look(number, channel, text, final)
+        matches, hold = found or NOTHING
+        if self.kind == "observe":
+            for match in matches:
+                if self._counts(number, channel, match):
+                    self._owners[match.index].fire(channel, match)
+        elif matches:
+            before, scanner = channel.held[number], channel.scanners[number]
+            start = scanner.position - len(text) - len(before)  # type: ignore[union-attr]  # it has just looked
+            parts = self._decide(number, channel, before + text, start, matches)
+            if parts is not None:
+                whole = before + text
+                channel.held[number] = whole[len(whole) - hold :]
+                channel.changed = True
+                return parts[: len(parts) - hold]
+        return self.let_pass(number, channel, text, hold)
 
     def _open(self, number: int, channel: Channel, text: str) -> str:
         """The rule is spent: whatever it keeps back may go."""

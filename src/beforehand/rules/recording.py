@@ -10,13 +10,8 @@ import msgspec
 
 from beforehand.errors import ConfigError
 from beforehand.messages import AssistantMessage, Message, SystemMessage, Text, Thinking, ToolCall, ToolMessage, UserMessage
-from beforehand.models.base import ModelEvent, TextDelta, ThinkingDelta, ToolCallDelta
-from beforehand.models.http import Secrets
-from beforehand.models.openai_errors import Place
-from beforehand.models.openai_reply import StreamReader
 
-Delta = tuple[str, str, str | None]
-"""A piece of a reply: its kind (text, thinking, tool_call), the text, the id of the call."""
+from .providers import Delta, read_stream
 
 
 class Step(msgspec.Struct):
@@ -57,53 +52,83 @@ def _transcript(path: Path, data: bytes) -> list[Step]:
             if value["type"] != "message_end":  # of the events that a run prints, these hold the finished messages
                 continue
             value = value.get("message")
-        message = _message(value, names)
-        if message is None:
-            raise ConfigError(f"{path}:{number}: expected a message with 'role' (system, user, assistant, tool) and 'content'")
-        if isinstance(message, AssistantMessage):
-            names.update({call.id: call.name for call in message.tool_calls})
-        steps.append(Step(f"line {number}", message, _pieces(message)))
+        try:
+            messages = _messages(value, names)
+        except _NotRead as error:
+            raise ConfigError(f"{path}:{number}: {error}") from None
+        for message in messages:
+            if isinstance(message, AssistantMessage):
+                names.update({call.id: call.name for call in message.tool_calls})
+            steps.append(Step(f"line {number}", message, _pieces(message)))
     return steps
 
 
-def _message(value: Any, names: dict[str, str]) -> Message | None:
-    """A message in our own form, or in that of a chat completion request."""
-    if not isinstance(value, dict):
-        return None
-    role, content = value.get("role"), value.get("content")
-    text = content if isinstance(content, str) else _text(content)
+class _NotRead(ValueError):
+    """A line is no message in a form that is read."""
+
+
+def _messages(value: Any, names: dict[str, str]) -> list[Message]:
+    """A message in our own form, or in that of a request to OpenAI (chat completions) or Anthropic, whose results are parts."""
+    role, content = (value.get("role"), value.get("content")) if isinstance(value, dict) else (None, None)
+    if role == "custom":  # never sent, and no rule is asked about it
+        return []
+    parts = _parts(content)
+    text = "".join([str(part.get("text", "")) for part in parts if part.get("type") in _TEXTS])
     if role in ("system", "developer"):
-        return SystemMessage(text)
+        return [SystemMessage(text)]
     if role == "user":
-        return UserMessage(text)
+        results = [part for part in parts if part.get("type") == "tool_result"]
+        found: list[Message] = [_result(part, part.get("tool_use_id"), _text_of(part.get("content")), names) for part in results]
+        return found + [UserMessage(text)] if text or not found else found
     if role == "tool":
-        call_id = str(value.get("tool_call_id", ""))
-        name = value.get("tool_name") or value.get("name") or names.get(call_id, "")
-        return ToolMessage(call_id, str(name), text, is_error=value.get("is_error") is True)
+        return [_result(value, value.get("tool_call_id"), text, names)]
     if role != "assistant":
-        return None
-    parts: list[Any] = []
-    thinking = value.get("reasoning_content") or _text(content, "thinking")
+        raise _NotRead("expected a message with 'role' (system, user, assistant, tool) and 'content'")
+    made: list[Any] = []
+    thinking = value.get("reasoning_content") or "".join(
+        [str(part.get("thinking") or part.get("text") or "") for part in parts if part.get("type") == "thinking"]
+    )
     if thinking:
-        parts.append(Thinking(str(thinking)))
+        made.append(Thinking(str(thinking)))
     if text:
-        parts.append(Text(text))
-    parts += _calls(value)
-    return AssistantMessage(tuple(parts), "tool_calls" if any(isinstance(p, ToolCall) for p in parts) else "stop")
+        made.append(Text(text))
+    made += _calls(value, parts)
+    return [AssistantMessage(tuple(made), "tool_calls" if any(isinstance(p, ToolCall) for p in made) else "stop")]
 
 
-def _text(content: Any, kind: str = "text") -> str:
-    if not isinstance(content, list):
-        return ""
-    return "".join([str(part.get("text", "")) for part in content if isinstance(part, dict) and part.get("type") == kind])
+_TEXTS = ("text", "input_text", "output_text")
+_READ = (*_TEXTS, "thinking", "redacted_thinking", "tool_call", "tool_use", "tool_result")
+_PICTURES = ("image", "image_url", "input_image")
+"""Rules look at text: a picture is passed over."""
 
 
-def _calls(value: dict[str, Any]) -> list[ToolCall]:
+def _parts(content: Any) -> list[dict[str, Any]]:
+    if content is None:
+        return []
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    for part in content if isinstance(content, list) else [content]:
+        kind = part.get("type") if isinstance(part, dict) else part
+        if kind not in _READ and kind not in _PICTURES:
+            known = ", ".join(_READ)
+            raise _NotRead(f"a part of 'content' is {kind!r}, which is not read: expected a string, or parts of type {known}")
+    return list(content)
+
+
+def _text_of(content: Any) -> str:
+    return "".join([str(part.get("text", "")) for part in _parts(content) if part.get("type") in _TEXTS])
+
+
+def _result(value: dict[str, Any], call_id: Any, text: str, names: dict[str, str]) -> ToolMessage:
+    name = value.get("tool_name") or value.get("name") or names.get(str(call_id or ""), "")
+    return ToolMessage(str(call_id or ""), str(name), text, is_error=value.get("is_error") is True)
+
+
+def _calls(value: dict[str, Any], parts: list[dict[str, Any]]) -> list[ToolCall]:
     calls: list[ToolCall] = []
-    content = value.get("content")
-    for part in content if isinstance(content, list) else []:
-        if isinstance(part, dict) and part.get("type") == "tool_call":
-            calls.append(_call(part.get("id"), part.get("name"), part.get("arguments"), len(calls)))
+    for part in parts:
+        if part.get("type") in ("tool_call", "tool_use"):
+            calls.append(_call(part.get("id"), part.get("name"), part.get("arguments", part.get("input")), len(calls)))
     for call in value.get("tool_calls") or []:
         if isinstance(call, dict):
             function = call["function"] if isinstance(call.get("function"), dict) else call
@@ -135,38 +160,13 @@ def _pieces(message: Message) -> list[Delta]:
 
 
 def _stream(path: Path, data: bytes) -> Step:
-    reader = StreamReader(Place(str(path), "recorded", Secrets(())), 200)
-    events: list[ModelEvent] = []
-    for start in range(0, len(data), 4096):
-        if not reader.done:
-            events += reader.feed(data[start : start + 4096])
-    if not reader.done:
-        events += reader.close()
-    if reader.failure is not None:
-        raise ConfigError(f"{path}: this is no complete OpenAI-compatible stream: {reader.failure.error}")
-    deltas: list[Delta] = []
-    ids: dict[int, str] = {}
-    names: dict[int, str] = {}
-    for event in events:
-        if isinstance(event, TextDelta):
-            deltas.append(("text", event.text, None))
-        elif isinstance(event, ThinkingDelta):
-            deltas.append(("thinking", event.text, None))
-        elif isinstance(event, ToolCallDelta):
-            call_id = ids.setdefault(event.index, event.id or f"call_{event.index + 1}")
-            names[event.index] = names.get(event.index) or event.name or ""
-            if event.arguments:
-                deltas.append(("tool_call", event.arguments, call_id))
-    return Step(path.name, _assembled(deltas, ids, names), deltas)
-
-
-def _assembled(deltas: Sequence[Delta], ids: dict[int, str], names: dict[int, str]) -> AssistantMessage:
+    found = read_stream(path, data)
     parts: list[Any] = []
     for kind, cls in (("thinking", Thinking), ("text", Text)):
-        whole = "".join([text for of, text, _ in deltas if of == kind])
+        whole = "".join([text for of, text, _ in found.deltas if of == kind])
         if whole:
             parts.append(cls(whole))
-    for index, call_id in ids.items():
-        arguments = "".join([text for _, text, of in deltas if of == call_id])
-        parts.append(ToolCall(call_id, names[index], arguments or "{}"))
-    return AssistantMessage(tuple(parts), "tool_calls" if ids else "stop")
+    for call_id, name in found.names.items():
+        arguments = "".join([text for _, text, of in found.deltas if of == call_id])
+        parts.append(ToolCall(call_id, name, arguments or "{}"))
+    return Step(path.name, AssistantMessage(tuple(parts), "tool_calls" if found.names else "stop"), found.deltas)

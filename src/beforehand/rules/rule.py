@@ -7,7 +7,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any
 
 import msgspec
 from msgspec import UNSET
@@ -54,6 +54,10 @@ class Rule:
         self.where = f"{file}:{line}"
         self.name = self.label or f"{file.replace(chr(92), '/').rpartition('/')[2]}#{position}"
         self.finder, self.tests, self.voice = finder, tuple(tests), voice
+        if definition.timeout_ms is not UNSET:
+            for each in [finder, *[test.finder for test in tests]]:
+                if each is not None:
+                    each.patience = definition.timeout_ms / 1000
         self.counter = Counter(None if definition.max_triggers is UNSET else definition.max_triggers)
         self.actions: tuple[Any, ...] = definition.actions or (schema.Log(),)  # type: ignore[attr-defined]
         source = definition.patterns_from
@@ -73,7 +77,7 @@ class Rule:
         return [action for action in self.actions if isinstance(action, kinds)]
 
     def hook(self, seam: str, fn: Callable[[Any], Any], tools: tuple[str, ...] = (), *, kind: type[Hook] = Hook) -> Hook:
-        """This rule at a seam. `kind` is `RulesHook` where others of the same order and policy stand there with it."""
+        """This rule at a seam. `kind` is another one where others of the same order and policy stand there with it."""
         d = self.definition
         return kind(
             seam=seam, fn=fn, name=self.name, tools=tools, loops=None if d.loops is UNSET else d.loops, order=d.order,
@@ -89,42 +93,6 @@ class Rule:
 
     def count(self) -> None:
         self.counter.fired += 1
-
-
-class Several(Protocol):
-    """What a `RulesHook` calls: several rules. `speaking` is the one that decided, while the dispatcher listens."""
-
-    name: str
-    where: str
-    speaking: Rule | None
-
-    def __call__(self, context: Any, /) -> Any: ...
-
-
-class RulesHook(Hook, kw_only=True, eq=False):
-    """A hook that stands for several rules; its `fn` is `Several`.
-
-    The dispatcher writes down `name` and `where` of a hook right after it has spoken, so those are the ones of the rule
-    that did. Before that they tell which rules these are.
-    """
-
-    @property  # type: ignore[misc]  # a field elsewhere
-    def name(self) -> str:
-        fn = cast(Several, self.fn)
-        return fn.name if fn.speaking is None else fn.speaking.name
-
-    @name.setter
-    def name(self, value: str) -> None:
-        """`Hook` writes its own when it is made; this one has its rules'."""
-
-    @property  # type: ignore[misc]
-    def where(self) -> str:
-        fn = cast(Several, self.fn)
-        return fn.where if fn.speaking is None else fn.speaking.where
-
-    @where.setter
-    def where(self, value: str) -> None:
-        """As with `name`."""
 
 
 # --- actions -------------------------------------------------------------------------------------

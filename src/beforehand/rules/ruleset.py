@@ -13,7 +13,6 @@ import msgspec
 from beforehand.errors import ConfigError
 from beforehand.hooks.hook import Hook
 
-from . import schema
 from .bundle import ENOUGH, bundled
 from .calls import Gate, tool_hooks
 from .chats import MessageRule, chat_rule, finish_rule
@@ -22,7 +21,7 @@ from .problems import Problem
 from .requests import request_hooks, run_hooks, turn_hooks
 from .rule import Rule
 from .streams import has_finish, stage_hooks
-from .voice import Voice, say
+from .voice import Voice, logger, say
 
 ENVIRONMENT = ("BEFOREHAND_HOOKS_DIR", "LLM_CHAT_HOOKS_DIR")
 
@@ -82,8 +81,13 @@ class RuleSet:
 
 
 def load_rules(paths: Sequence[str | Path], voice: Voice = say) -> RuleSet:
-    """Load rule files and folders of them. Raises `RuleFileError` with every mistake; then nothing is loaded."""
+    """Load rule files and folders of them. Raises `RuleFileError` with every mistake; then nothing is loaded.
+
+    What does no harm, and is probably not meant, is logged as a warning.
+    """
     rules, warnings = load_list(paths, voice)
+    for warning in warnings:
+        logger.warning("%s", warning)
     return RuleSet(rules, [Path(path) for path in paths], warnings)
 
 
@@ -118,20 +122,17 @@ def _hooks(rules: Sequence[Rule]) -> list[Hook]:
 
 
 def _bundled(hooks: list[Hook]) -> list[Hook]:
-    """The same hooks, with many neighbours that only judge calls as one."""
+    """The same hooks, with many neighbours that only judge calls as one group."""
     found: list[Hook] = []
-    for _, group in itertools.groupby(hooks, _kind_of_gate):
+    for kind, group in itertools.groupby(hooks, _kind_of_gate):
         neighbours = list(group)
-        gates = [hook.fn for hook in neighbours if isinstance(hook.fn, Gate)]
-        found += [bundled(gates)] if len(gates) >= ENOUGH and len(gates) == len(neighbours) else neighbours
+        found += [bundled(neighbours)] if kind is not None and len(neighbours) >= ENOUGH else neighbours
     return found
 
 
 def _kind_of_gate(hook: Hook) -> Any:
-    """What neighbours must have in common. One with a time limit is asked in a thread, and who asks a person is told
-    apart for longer than one hook speaks: they stay alone."""
-    plain = isinstance(hook.fn, Gate) and hook.timeout is None and not hook.fn.rule.of_type(schema.AskAction)
-    return (hook.order, hook.on_error, hook.loops) if plain else id(hook)
+    """What neighbours in a group have in common, policy included, as that is listed. `None` for what judges no calls."""
+    return (hook.order, hook.loops, hook.on_error) if isinstance(hook.fn, Gate) else None
 
 
 def _in_company(rules: list[MessageRule]) -> list[MessageRule]:

@@ -6,9 +6,9 @@ inside it is in `passes.py`.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
+from weakref import WeakValueDictionary
 
 import msgspec
 from msgspec import UNSET
@@ -19,11 +19,7 @@ from beforehand.seams import Chunk
 
 from .match import MAX_HOLD, UNLIMITED
 from .passes import KINDS, TEXT_CHUNKS, Channel, Key, Pass, Refused, StreamRule, chunks_of, passes_of
-from .rule import Rule, RulesHook
-
-MOST_STREAMS = 4096
-"""Channels a stage remembers. Those of replies that were cut are forgotten when newer ones need the room."""
-
+from .rule import Rule
 
 class Broken(Exception):
     """The text of a channel does not go on where it stopped."""
@@ -33,8 +29,7 @@ def stage_hooks(rules: Sequence[Rule]) -> list[Hook]:
     """The stages for these rules, which are in order. Neighbours with the same order, policy and loops share one."""
     hooks = []
     for group in _neighbours([r for r in rules if chunks_of(r) & TEXT_CHUNKS], _stage_key):
-        kind = Hook if len(group) == 1 else RulesHook
-        hook = group[0].hook("on_chunk", Stage(group), kind=kind)
+        hook = group[0].hook("on_chunk", Stage(group), kind=StageHook)
         hooks.append(msgspec.structs.replace(hook, timeout=None))
     return hooks
 
@@ -57,6 +52,39 @@ def _neighbours(rules: Sequence[Rule], key: Callable[[Rule], Any]) -> list[list[
 # --- the stage -----------------------------------------------------------------------------------
 
 
+class StageHook(Hook, kw_only=True, eq=False):
+    """A stage as a hook; its `fn` is the `Stage`.
+
+    The dispatcher writes down `name` and `where` of a hook right after it has spoken, so those are the ones of the rule
+    that did. Before that they tell which rules these are.
+    """
+
+    @property  # type: ignore[misc]  # a field elsewhere
+    def name(self) -> str:
+        stage = cast(Stage, self.fn)
+        return stage.name if stage.speaking is None else stage.speaking.name
+
+    @name.setter
+    def name(self, value: str) -> None:
+        """`Hook` writes its own when it is made; this one has its rules'."""
+
+    @property  # type: ignore[misc]
+    def where(self) -> str:
+        stage = cast(Stage, self.fn)
+        return stage.where if stage.speaking is None else stage.speaking.where
+
+    @where.setter
+    def where(self, value: str) -> None:
+        """As with `name`."""
+
+    def watch(self, run: Any, message_id: str, kind: str, call_id: str | None) -> Channel | None:
+        """What tells the guard cheaply that no rule has anything to say. `None`: no rule looks at such text.
+
+        The stage has this channel as long as whoever asked holds on to it.
+        """
+        return cast(Stage, self.fn).channel(run, (run.run_id, message_id, kind, call_id))
+
+
 class Stage:
     """Several stream rules as one hook at `on_chunk`."""
 
@@ -64,7 +92,7 @@ class Stage:
         ready = [StreamRule(rule) for rule in rules]
         names = ", ".join([rule.name for rule in rules])
         self.name = names if len(names) <= 80 else f"{names[:77]}..."
-        self.where = f"{rules[0].where} and {len(rules) - 1} more"
+        self.where = rules[0].where + (f" and {len(rules) - 1} more" if len(rules) > 1 else "")
         self.speaking: Rule | None = None
         self.rules = tuple(ready)
         self._passes: dict[str, list[Pass]] = {}
@@ -75,60 +103,44 @@ class Stage:
             if key not in shared:
                 shared[key] = passes_of(here)
             self._passes[kind] = shared[key]
-        self._channels: OrderedDict[Key, Channel] = OrderedDict()
+        self._channels: WeakValueDictionary[Key, Channel] = WeakValueDictionary()
         self._last: Channel | None = None
-        self._last_run: Any = None
+
+    def channel(self, run: Any, key: Key) -> Channel | None:
+        """The channel of this key, which is forgotten when nobody holds on to it."""
+        channel = self._channels.get(key)
+        passes = self._passes[key[2]]
+        if channel is None and passes:
+            channel = Channel(key, passes, _share(run, sum([each.holds for each in passes])))
+            self._channels[key] = self._last = channel
+        return channel
 
     def __call__(self, chunk: Chunk) -> Any:
-        last = self._last  # nearly every chunk goes on where the one before stopped
-        if last is not None and chunk.run is self._last_run and last.is_of(chunk):
-            channel = last
-        elif self._passes[chunk.kind]:
-            channel = self._find(chunk)
-        else:
+        self.speaking = None
+        channel = self.channel(chunk.run, (chunk.run.run_id, chunk.message_id, chunk.kind, chunk.call_id))
+        if channel is None:
             return None
         text, final = chunk.delta, chunk.final
+        if channel.first and chunk.released:
+            raise Broken("has lost its place in this stream: who asks it has to hold on to what `watch` returned")
         if channel.kept + len(text) != len(chunk.pending):
             raise Broken(f"kept back {channel.kept} characters and got {len(text)} more, but {len(chunk.pending)} are pending")
         channel.chunk = chunk
         channel.text = text
         try:
-            for number, each in channel.passes:
-                if text or final:
-                    text = each.feed(number, channel, text, final)
+            text = channel.feed(text, final)
         except Refused as refused:
-            self._forget(channel)
             return self._interrupted(refused, channel)
         held = channel.held[0] if channel.single else "".join(reversed(channel.held))
         channel.kept = len(held)
+        channel.first = False
         if final:
-            self._forget(channel)
-        else:
-            channel.first = False
-            self._last, self._last_run = channel, chunk.run
+            self._last = None
         if channel.changed or channel.decisions:
             self.speaking = channel.by
             return _answer(channel, text, held)
         channel.chunk = None
         return Hold(channel.kept) if held else None
-
-    def _find(self, chunk: Chunk) -> Channel:
-        key = (chunk.run.run_id, chunk.message_id, chunk.kind, chunk.call_id)
-        channel = self._channels.get(key)
-        if channel is not None:
-            self._channels.move_to_end(key)
-            return channel
-        if chunk.released or len(chunk.pending) != len(chunk.delta):
-            raise Broken("has lost its place in this stream: too many others are under way")
-        passes = self._passes[chunk.kind]
-        channel = self._channels[key] = Channel(key, passes, _share(chunk, sum([each.holds for each in passes])))
-        if len(self._channels) > MOST_STREAMS:
-            self._channels.popitem(last=False)
-        return channel
-
-    def _forget(self, channel: Channel) -> None:
-        self._channels.pop(channel.key, None)
-        self._last = self._last_run = None
 
     def _interrupted(self, refused: Refused, channel: Channel) -> list[Decision]:
         """The interrupt, with what the other rules that refuse this text have to say. Wishes to resend combine by OR."""
@@ -143,9 +155,9 @@ class Stage:
         return [own, *[d for d in channel.decisions if isinstance(d, Effect)]]
 
 
-def _share(chunk: Chunk, holding: int) -> int:
+def _share(run: Any, holding: int) -> int:
     """The characters one pass may keep back: all passes of a stage together may not exceed the run's `max_hold`."""
-    limits = getattr(chunk.run, "limits", None)
+    limits = getattr(run, "limits", None)
     most = MAX_HOLD if limits is None else limits.max_hold
     return (UNLIMITED if most is None else most) // max(1, holding)
 

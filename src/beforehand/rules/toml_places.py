@@ -32,6 +32,8 @@ def read_toml(text: str, lift: bool = True) -> Document:
         found = _AT.search(said)
         end = Lines(text).place(len(text))
         place = Place(int(found[1]), int(found[2])) if found and found[1] else end
+        if "integer string conversion" in said:
+            raise Malformed(Place(1, 1), "this is not TOML: a number is too large") from None
         raise Malformed(place, f"this is not TOML: {said[: found.start()] if found else said}") from None
     walker = _Walker(text)
     walker.document()

@@ -16,6 +16,7 @@ import msgspec
 from beforehand.decisions import Answer, Ask, Block, Decision, Drop, End, Hold, Interrupt, Queue, Replace, Resend, Verdict
 from beforehand.errors import Stop
 from beforehand.frozen import EMPTY_DICT, Frozen
+from beforehand.hooks.group import narrowed
 from beforehand.hooks.hook import Hook
 from beforehand.hooks.registry import HookSet
 from beforehand.limits import Limits
@@ -216,7 +217,7 @@ class _Trial:
         draft, _ = self._ask("prepare_tool_call", CallDraft(*shared), self.hooks.for_tool("prepare_tool_call", call.name))
         pending = PendingCall(*shared, original_args=call.args)
         pending = msgspec.structs.replace(pending, args=draft.args)
-        self._ask("before_tool_call", pending, self.hooks.for_tool("before_tool_call", call.name))
+        self._ask("before_tool_call", pending, narrowed(self.hooks.for_tool("before_tool_call", call.name), pending))
         self.calls[call.id] = pending
 
     def _result(self, message: ToolMessage) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -33,6 +35,7 @@ class Watcher:
         self.paths = tuple([Path(path) for path in paths])
         self.current = load_rules(self.paths, voice) if current is None else current
         self._on_change, self._on_refused, self._voice = on_change, on_refused, voice
+        self._state = self._look()
         self._stop = asyncio.Event()
         self.started = asyncio.Event()
 
@@ -64,8 +67,11 @@ class Watcher:
             async for found in changes:
                 if not self.started.is_set():
                     self.started.set()
-                if any(self._concerns(Path(path)) for _, path in found):
+                state = self._look()  # changes behind a link are told of by nobody
+                if state != self._state or any(self._concerns(Path(path)) for _, path in found):
+                    sources = self._sources()
                     self.reload()
+                    self._state = state if self._sources() == sources else self._look()
                     if self._folders() != folders:
                         self.started.clear()
                         break  # a rule that came in takes its patterns from somewhere else
@@ -75,6 +81,21 @@ class Watcher:
     def stop(self) -> None:
         """End `run`, also if it is just about to begin."""
         self._stop.set()
+
+    def _look(self) -> frozenset[tuple[object, ...]]:
+        """What tells whether a rule file, or one it takes patterns from, was edited or exchanged, itself or behind a link."""
+        files = set(self._sources())
+        for path in self.paths:
+            with contextlib.suppress(OSError):
+                files |= {file for file in path.iterdir() if file.suffix in SUFFIXES} if path.is_dir() else {path}
+        found: set[tuple[object, ...]] = set()
+        for file in files:
+            try:
+                about = file.stat()
+                found.add((file, os.path.realpath(file), about.st_mtime_ns, about.st_size, about.st_ino))
+            except OSError:
+                found.add((file,))
+        return frozenset(found)
 
     def _sources(self) -> set[Path]:
         """The files that rules take patterns from."""

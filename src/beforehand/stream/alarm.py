@@ -13,7 +13,7 @@ from ..frozen import Frozen
 
 from .engine import share_of_prose
 from .prefix import add, avoidable, most_of, parts, passed, width
-from .regex import EMPTY, Alt, Atom, Group, Look, Node, Repeat, Seq
+from .regex import Alt, Atom, Group, Look, Node, Repeat, Seq
 
 RARE = 18.0
 """How rare (in bits, per character of ordinary text) an alarm should be before we stop making it longer."""
@@ -43,14 +43,13 @@ class Alarm(Frozen, frozen=True):
     `rarity` in bits. `lead`: the most characters between the start of a match and the piece. `early`:
     the piece begins where the part to keep back begins (it has to be kept back while incomplete);
     otherwise it ends before that part. `length`: its most characters; `reach`: the most from the start of
-    a match to the end of the piece. `before`: what a match has to pass before it, `None` where that is not one sequence.
+    a match to the end of the piece.
     """
 
     node: Node
     rarity: float
     lead: int | None
     early: bool
-    before: Node | None
 
     @property
     def length(self) -> int | None:
@@ -73,20 +72,18 @@ def alarm(node: Node, groups: frozenset[int]) -> Alarm:
         case Alt(items) if not avoidable(node, groups):
             each = [alarm(x, groups) for x in items]
             lead, early = most_of(x.lead for x in each), any(x.early for x in each)
-            before = EMPTY if lead == 0 else None
-            return Alarm(Alt(tuple([x.node for x in each])), _either(x.rarity for x in each), lead, early, before)
+            return Alarm(Alt(tuple([x.node for x in each])), _either(x.rarity for x in each), lead, early)
     cut = parts(node, groups)
     first, rarity, _ = _head(cut.rest, RARE)
     if cut.whole:
-        return Alarm(first, rarity, 0, True, EMPTY)
+        return Alarm(first, rarity, 0, True)
     ahead = tuple(passed(node, groups))
-    lead = cut.lead[1]
-    best = Alarm(first, rarity, lead, True, Seq(ahead) if width(Seq(ahead))[1] == lead is not None else None)
+    best = Alarm(first, rarity, cut.lead[1], True)
     for start, stop in _runs(ahead):
         run, _, _ = _head(Seq(ahead[start:stop]), SURE)
-        rare, before = _rarity(run), Seq(ahead[:start])
+        rare = _rarity(run)
         if rare > best.rarity or (best.early and rare >= RARE):
-            best = Alarm(run, rare, width(before)[1], False, before)
+            best = Alarm(run, rare, width(Seq(ahead[:start]))[1], False)
     return best
 
 

@@ -25,6 +25,13 @@ them, and works them out anew each time: 2 ms a chunk instead of 0.2 for the lar
 derive is at most five times as long as the one we were given, so it always fits in here."""
 
 
+NEVER = float("inf")
+
+
+class TooSlow(Exception):
+    """The search through one text took longer than it may."""
+
+
 class Refused(Exception):
     """RE2 does not take the pattern. The text is RE2's."""
 
@@ -99,8 +106,8 @@ class Captures:
         return self._find(self._here, data, start, high)  # type: ignore[no-any-return]  # re2 has no types
 
 
-def which(patterns: list[str]) -> Callable[[bytes], list[int] | None]:
-    """Which of the patterns match at the very start of a text: `None` for none, or when RE2 ran out of memory."""
+def which(patterns: list[str]) -> Callable[[bytes], list[int]]:
+    """Which of the patterns match at the very start of a text: an empty list for none, or when RE2 ran out of memory."""
     re2 = _re2()
     found = re2.Set.MatchSet(_options(MORE_MEMORY))
     for pattern in patterns:
@@ -108,8 +115,8 @@ def which(patterns: list[str]) -> Callable[[bytes], list[int] | None]:
     try:
         found.Compile()
     except re2.error:  # too many for one automaton
-        return lambda _: None
-    return found.Match  # type: ignore[no-any-return]  # re2 has no types
+        return lambda _: []
+    return found._set.Match  # type: ignore[no-any-return]  # re2 has no types
 
 
 _LETTERS = " etaoinshrdlucmfwgypbvkxjqz.,\n"

@@ -7,6 +7,7 @@ It holds as long as no stretch that may become a match grows beyond `max_hold` c
 from __future__ import annotations
 
 from collections.abc import Iterable
+from time import perf_counter
 
 from ..errors import ConfigError
 
@@ -32,15 +33,17 @@ class PatternSet:
         self.max_hold = max_hold
         self._watches = Watches(self.rules)
 
-    def scanner(self) -> Scanner:
-        """A matcher for one channel of one stream."""
-        return Scanner(self._watches, self.max_hold)
+    def scanner(self, patience: float = engine.NEVER) -> Scanner:
+        """A matcher for one channel of one stream. `patience`: the most seconds it may take over one large piece (`TooSlow`)."""
+        return Scanner(self._watches, self.max_hold, patience)
 
-    def scan_whole(self, text: str) -> list[Match]:
+    def scan_whole(self, text: str, until: float = engine.NEVER) -> list[Match]:
         """The matches in a text that is complete: the definition of what a stream has to come to.
 
-        From left to right the first match wins, on ties that of the earlier rule; the next may begin
-        where it ended. A place where a rule prefers to match nothing is passed over.
+        From left to right the first part that a rule would replace wins, on ties that of the earlier rule. The next part
+        may begin where it ended; what lies around it in its match is nobody's, and others search it too. A rule whose
+        part has been taken is searched anew from there. A place where a rule prefers to match nothing is passed over.
+        Raises `TooSlow` when the clock (`time.perf_counter`) passes `until`.
 
         With many rules `scanner().feed(text, True)` finds the same faster.
         """
@@ -48,16 +51,20 @@ class PatternSet:
         ruler.narrow = text.isascii()
         end = len(data)
 
-        def first(watch: Watch, low: int) -> tuple[int, int]:
-            return watch.first(watch.plain, data, low, end, end, self.max_hold)
+        def first(watch: Watch, low: int) -> tuple[int, int, int]:
+            """Where it matches, and the part that is replaced."""
+            start, stop = watch.first(watch.plain, data, low, end, end, self.max_hold, until)
+            return (start, *watch.part(data, start, stop)) if start < end else (end, end, end)
 
         found = {w: first(w, 0) for w in self._watches.all}
         while found:
-            winner = min(found, key=lambda w: (found[w][0], w.index))
-            start, stop = found[winner]
-            if start >= end:
+            if perf_counter() > until:
+                raise engine.TooSlow("a text with many matches")
+            winner = min(found, key=lambda w: (found[w][1], w.index))
+            start, place, stop = found[winner]
+            if place >= end:
                 break
             matches.append(winner.match(data, start, end, ruler))
             ruler.move(data, stop)
-            found |= {w: first(w, stop) for w, (place, _) in found.items() if place < stop}
+            found |= {w: first(w, stop) for w, (_, place, _) in found.items() if place < stop}
         return matches

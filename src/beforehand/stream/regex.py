@@ -172,6 +172,7 @@ class _Reader:
 
     def __init__(self, pattern: str) -> None:
         self.text, self.at, self.groups, self.depth = pattern, 0, 0, 0
+        self.names: set[str] = set()
 
     def refuse(self, construct: str, nearest: str = "", *, at: int | None = None) -> NoReturn:
         raise PatternError(self.text, self.at if at is None else at, construct, nearest)
@@ -248,6 +249,9 @@ class _Reader:
         elif named := _NAME.match(self.text, self.at):
             self.groups += 1
             number, name = self.groups, named[1]
+            if name in self.names:
+                self.refuse(f"a second group with the name {name!r}", "give each group a name of its own", at=start)
+            self.names.add(name)
             self.at = named.end()
         else:
             self.refuse_group(start)

@@ -5,14 +5,16 @@
    may just have begun is kept back.
 2. A rule whose alarm went off is *open*: it is searched with its frontier pattern, which finds the
    first place where it matches or, with more text, could. It is closed when there is no such place.
-3. The first place of all open rules wins. If it is a match, it is decided, unless a rule that is not
-   open could still match from further left. If it waits, everything after it waits.
+3. Of the rules that match, the one whose part to replace begins first wins. It is decided, unless the part of another rule,
+   one that waits for more text or whose alarm has just begun, could begin before it.
 4. Kept back is the text from the first place where the part to replace of any open rule can begin.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from time import perf_counter
 
 from msgspec import structs
 
@@ -21,6 +23,12 @@ from ..errors import UsageError
 from . import engine
 from .prefix import END
 from .watch import Match, Ruler, Watch, Watches
+
+Found = tuple[int, int, int, int]
+"""The first place of a rule and where its match ends (behind the text: it waits for more), and the part to replace, if known."""
+
+LARGE = 10_000
+"""Characters in a piece of text that can be searched in no time, whatever they are."""
 
 OVERRUN = 16
 """How many times `max_hold` a match that was forced is followed before it is given up."""
@@ -33,16 +41,20 @@ class Scanner:
     `examined`: bytes given to RE2 so far, a measure of the work.
     """
 
-    def __init__(self, watches: Watches, max_hold: int) -> None:
+    def __init__(self, watches: Watches, max_hold: int, patience: float = engine.NEVER) -> None:
         self.position, self.pending, self.examined = 0, "", 0
-        self._watches, self._max_hold = watches, max_hold
+        self._watches, self._max_hold, self._patience = watches, max_hold, patience
+        self._until = engine.NEVER
         self._memory = max_hold if watches.memory is None else watches.memory
         self._data = b""  # the end of the text: what is kept back, and before it what a match may have begun in
         self._ahead = b""  # the same with END after it, made when it is needed
         self._ruler = Ruler()
         self._old = 0  # where the newest piece begins
         self._edge = 0  # no search begins before this: 1 once text was cut off, so that \A stays false
-        self._from = 0  # where the last match ended: the next one begins here or later
+        self._from = 0  # where the last part that was replaced ended: the next one begins here or later
+        self._ends: list[int] = []  # where the parts that were replaced ended
+        self._since: dict[Watch, int] = {}  # where matches of a rule can begin, once a part of it was taken
+        self._anew = 0  # and where those of all the others can
         self._shown = 0  # what may have been shown
         self._heard = 0  # where the search for alarms goes on
         self._open = dict.fromkeys(watches.weak, 0)  # each with a place before which it cannot match
@@ -65,27 +77,37 @@ class Scanner:
         if self._ended:
             raise UsageError("this text has ended: take a new scanner for the next one")
         self._ended = final
+        if len(text) > LARGE:
+            self._until = perf_counter() + self._patience
         self.position += len(text)
         self._old = len(self._data)
-        self._data += engine.encode(text)
+        self._data += text.encode("utf-8", "surrogatepass")
         self._ahead = b""
-        self._ruler.narrow = self._ruler.narrow and text.isascii()
-        self._listen()
+        if self._ruler.narrow and not text.isascii():
+            self._ruler.narrow = False
+        alarms = self._watches.alarms
+        if alarms is not None:  # most of the time none went off
+            end = len(self._data)
+            start, stop = alarms(self._data, self._heard, end)
+            self.examined += (end if start < 0 else stop) - self._heard
+            if start >= 0:
+                self._listen()
         matches: list[Match] = []
         if self._overrun is not None and self._follow(self._overrun, final, matches):
             self._overrun = None
         if self._open and self._overrun is None:
             self._settle(final, matches)
         hold = 0 if final else self._hold(matches)
-        self.pending = (self.pending + text)[-hold:] if hold else ""
+        if hold:
+            self.pending = (self.pending + text)[-hold:]
+        elif self.pending:
+            self.pending = ""
         if len(self._data) > self._roomy:
             self._trim()
         return matches, hold
 
     def _listen(self) -> None:
-        """Open the rules whose alarm ends in the new text. Most of the time there are none."""
-        if self._watches.alarms is not None and not any(True for _ in self._hits(self._watches.alarms)):
-            return
+        """Open the rules whose alarm ends in the new text."""
         for start in self._hits(self._watches.tight_alarms):
             for watch in self._watches.ringing(self._data, start):
                 self._wake(watch, start)
@@ -95,70 +117,93 @@ class Scanner:
             break  # an alarm without end may begin at every letter: the first place will do
 
     def _hits(self, alarms: engine.Search | None) -> Iterator[int]:
-        data, end, low = self._data, len(self._data), self._heard
+        data, end, low, old = self._data, len(self._data), self._heard, self._old
         while alarms is not None:
             start, stop = alarms(data, low, end)
             self.examined += (end if start < 0 else stop) - low
             if start < 0:
                 return
-            if stop >= self._old:  # what ended there may have had to wait for the next character
+            if stop >= old:  # what ended there may have had to wait for the next character
                 yield start
             low = start + 1
 
     def _wake(self, watch: Watch, start: int) -> None:
         """Open a rule that has its alarm at `start`, from the first place where a match that has not had its alarm can begin."""
-        lead, reach = self._bytes(watch.alarm.lead), self._bytes(watch.alarm.reach)
-        place = max(self._heard - lead, min(start - lead, len(self._data) - reach))
-        self._open[watch] = min(place, self._open.get(watch, place))
+        lead, reach, end = self._bytes(watch.lead), self._bytes(watch.reach), len(self._data)
+        place = start - lead if start - lead < end - reach else end - reach
+        if place < self._heard - lead:
+            place = self._heard - lead
+        known = self._open.get(watch)
+        if known is None or place < known:
+            self._open[watch] = place
 
     def _settle(self, final: bool, matches: list[Match]) -> None:
         """Append what is decided. Afterwards every open rule stands at the first place where it could match."""
         end = len(self._data)
-        found: dict[Watch, tuple[int, int]] = {}
+        found: dict[Watch, Found] = {}
         while True:
+            winner: Watch | None = None
             for watch, low in self._open.items():
-                if watch not in found or found[watch][0] < self._from:
-                    found[watch] = self._first(watch, low, final)
-            winner = min(found, key=lambda w: (found[w][0], w.index))
-            start, stop = found[winner]
-            if stop > end:
+                at = found.get(watch)
+                if at is None or -1 < at[2] < self._from:
+                    at = found[watch] = self._candidate(watch, low, final)
+                if at[1] <= end and (winner is None or (at[2], watch.index) < (found[winner][2], winner.index)):
+                    winner = watch
+            if winner is None or (not final and self._must_wait(winner, found)):
                 break
-            if not final and self._rivals(start, winner, found):
-                continue
-            matches.append(winner.match(self._data, start, end, self._ruler))
-            self._move(stop)
-        self._open = {w: start for w, (start, _) in found.items() if start < end or w.alarm.weak}
+            matches.append(winner.match(self._data, found[winner][0], end, self._ruler))
+            self._move(found[winner][3])
+        self._open = {w: at[0] for w, at in found.items() if at[0] < end or w.weak}
+
+    def _candidate(self, watch: Watch, low: int, final: bool) -> Found:
+        """The first place of a rule whose part has not been taken by another."""
+        while True:
+            start, stop = self._first(watch, low, final)
+            if stop > len(self._data):
+                return start, stop, -1, -1
+            part, ended = watch.part(self._data, start, stop)
+            if part >= self._from:
+                return start, stop, part, ended
+            low = self._since[watch] = self._ends[bisect_right(self._ends, part)]
 
     def _first(self, watch: Watch, low: int, final: bool) -> tuple[int, int]:
         """The first match of a rule, or the first place that waits for more text to become one."""
         data, end = self._data, len(self._data)
-        low = max(low, self._from, self._floor(watch))
-        run, high = (watch.plain, end) if final else (watch.ahead, end + 1)
-        found = watch.first(run, data if final else self._with_end(), low, high, end, self._max_hold)
-        self.examined += max(0, min(found[1], end) - low)
+        since = self._from if watch.simple else self._since.get(watch, self._anew)
+        if low < since:
+            low = since
+        if low < self._edge or low < self._old - self._max_hold:
+            low = max(low, self._floor(watch))
+        if final:
+            run, high = watch.plain, end
+        else:
+            run, high, data = watch.ahead, end + 1, self._ahead or self._with_end()
+        found = watch.first(run, data, low, high, end, self._max_hold, self._until)
+        self.examined += (found[1] if found[1] < end else end) - low if low < end else 0
         return found
 
-    def _rivals(self, start: int, winner: Watch, found: dict[Watch, tuple[int, int]]) -> bool:
-        """Open the rules that may yet win against a match at `start`: their alarm is still to come."""
-        end, some, suspects = len(self._data), False, self._watches.elsewhere
-        if self._watches.afoot is not None:
-            first, _ = self._watches.afoot(self._data, max(self._from, self._floor()), end)
-            self.examined += end - max(first, 0)
-            if 0 <= first <= start:
-                suspects = self._watches.rest
-        for watch in suspects:
-            low = max(self._heard - self._bytes(watch.alarm.lead), end - self._bytes(watch.alarm.reach))
-            if watch not in self._open and (max(low, self._from), watch.index) < (start, winner.index):
-                place = self._first(watch, low, False)
-                if (place[0], watch.index) < (start, winner.index):
-                    self._open[watch], found[watch] = place[0], place
-                    some = True
-        return some
+    def _must_wait(self, winner: Watch, found: dict[Watch, Found]) -> bool:
+        """Whether a part that begins before the winner's could still come of more text. Opens the rules it may be of."""
+        end, low = len(self._data), max(self._from, self._shown)
+        place = found[winner][2], winner.index
+        if self._watches.begun is not None:
+            begun, _ = self._watches.begun(self._data, low, end)
+            self.examined += end - low
+            for watch in self._watches.early if 0 <= begun <= place[0] else ():
+                if watch not in found and (begun, watch.index) < place:
+                    lowest = max(self._heard - self._bytes(watch.lead), end - self._bytes(watch.reach))
+                    at = self._candidate(watch, lowest, False)
+                    if at[0] < end:
+                        self._open[watch], found[watch] = at[0], at
+        return any([at[0] < end < at[1] and (self._kept(w, at[0], low), w.index) < place for w, at in found.items()])
 
     def _hold(self, matches: list[Match]) -> int:
         """How many characters have to be kept back. Appends what the bound makes of it when they are too many."""
         while True:
             place, owner = self._first_kept()
+            if place == len(self._data):
+                self._shown = place
+                return 0
             hold = self._ruler.between(self._data, place, len(self._data))
             if hold <= self._max_hold:
                 self._shown = place
@@ -169,28 +214,35 @@ class Scanner:
         """The first place that must not be shown yet, and the open rule that says so (`None`: an alarm has begun)."""
         end = len(self._data)
         place, owner = end, None
-        low = max(self._from, self._shown)
-        self._heard = max(self._edge, end - self._bytes(self._watches.overlap))
+        low = self._shown if self._shown > self._from else self._from
+        overlap = self._watches.overlap if self._ruler.narrow else 4 * self._watches.overlap
+        heard = max(self._edge, end - overlap)
+        if heard > self._heard < self._from and self._watches.begun is not None:  # it may have begun in what was replaced
+            start, _ = self._watches.begun(self._data, self._heard, end)
+            heard = min(heard, start) if start >= 0 else heard
         if self._watches.begun is not None:
             start, _ = self._watches.begun(self._data, low, end)
             self.examined += end - low
             if 0 <= start < end:
-                place, self._heard = start, min(self._heard, start)
+                place, heard = start, min(heard, start)
+        self._heard = heard
         if self._overrun is not None:
             return self._from, self._overrun[0]
-        if self._open:
-            kept = {watch: self._kept(watch, start, low) for watch, start in self._open.items()}
-            self._holders = {watch for watch, start in kept.items() if start < end}
-            first = min(kept, key=lambda w: (kept[w], w.index))
-            if kept[first] < place:
-                place, owner = kept[first], first
+        if self._open or self._holders:
+            self._holders = set()
+        for watch, start in self._open.items():
+            kept = self._kept(watch, start, low)
+            if kept < end:
+                self._holders.add(watch)
+                if kept < place or (kept == place and owner is not None and watch.index < owner.index):
+                    place, owner = kept, watch
         return place, owner
 
     def _kept(self, watch: Watch, start: int, low: int) -> int:
         """Where the part that an open rule may replace can begin at the earliest."""
-        data, end = self._with_end(), len(self._data)
+        data, end = self._ahead or self._with_end(), len(self._data)
         if start >= end or watch.parts.whole:
-            return start
+            return start if start > low else low
         self.examined += end - start
         began, _ = watch.began(data, start, end + 1)
         if not 0 <= began < end:
@@ -205,18 +257,18 @@ class Scanner:
         if self._overrun is not None:
             owner, start = self._overrun
         elif owner is not None:
-            start, stop = self._first(owner, self._open[owner], False)
+            start, stop, _, ended = self._candidate(owner, self._open[owner], False)
             if stop <= end:
                 matches.append(owner.match(self._data, start, end, self._ruler))
-                self._move(stop)
+                self._move(ended)
                 self._settle(False, matches)
                 return
         else:
-            start, early = place, [w for w in self._watches.rest if w.alarm.early]
+            start, early = place, self._watches.early
             owner = next((w for w in early if w.rest(self._with_end(), place, end + 1)[0] == place), early[0])
         self._overrun = owner, start
         matches.append(owner.forced(self._data, start, place, self._ruler))
-        self._move(end)
+        self._begin_anew(end)
         self._open = dict.fromkeys(self._watches.weak, end)
 
     def _follow(self, overrun: tuple[Watch, int], final: bool, matches: list[Match]) -> bool:
@@ -232,13 +284,19 @@ class Scanner:
             kept = (max(match.span[0], self._ruler.at(self._data, self._from)), match.span[1])
             if kept[0] < kept[1]:
                 matches.append(structs.replace(match, span=kept))
-            self._move(stop)
+            self._begin_anew(stop)
         return True
 
     def _move(self, stop: int) -> None:
-        """A match ended here: the next one begins here or later."""
+        """A part that is replaced ended here: the next one begins here or later."""
         self._from = stop
+        self._ends.append(stop)
         self._ruler.move(self._data, stop)
+
+    def _begin_anew(self, place: int) -> None:
+        """From here on nothing is known of what was before."""
+        self._move(place)
+        self._since, self._anew = {}, place
 
     def _with_end(self) -> bytes:
         self._ahead = self._ahead or self._data + END
@@ -267,6 +325,8 @@ class Scanner:
         self._data, self._ahead, self._edge = self._ruler.cut(self._data, size), b"", 1
         self._from, self._shown, self._heard = [max(1, x - size) for x in (self._from, self._shown, self._heard)]
         self._open = {w: place - size for w, place in self._open.items()}
+        self._since = {w: place - size for w, place in self._since.items() if place > size}
+        self._ends, self._anew = [place - size for place in self._ends if place > size], max(1, self._anew - size)
         if self._overrun is not None:
             self._overrun = self._overrun[0], self._overrun[1] - size
         end -= size

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
+from time import perf_counter
 
 from ..frozen import EMPTY_DICT, Frozen, FrozenDict
 
 from . import engine
 from .alarm import Alarm, alarm
 from .prefix import Parts, frontier, knotted, parts, without_looks
-from .regex import EMPTY, Alt, Node, PatternError, Seq, parse, show
+from .regex import Alt, Node, PatternError, parse, show
+
+
+MANY = 64
+"""After so many places at which a rule matched to no avail, it is time to ask whether it can match at all, and for how long."""
 
 
 class Rule(Frozen, frozen=True):
@@ -86,9 +91,11 @@ class Watch:
         self._node = parse(rule.pattern)
         self._captures = _captures(rule.pattern, self._node)
         self._groups = tuple([self._number(g) for g in (rule.group if isinstance(rule.group, tuple) else (rule.group,))])
-        kept = frozenset(g for g in self._groups if g)
-        self.parts: Parts = parts(self._node, frozenset() if 0 in self._groups else kept)
-        self.alarm: Alarm = alarm(self._node, frozenset() if 0 in self._groups else kept)
+        self.simple = not self._groups or self._groups[0] == 0
+        kept = frozenset() if 0 in self._groups else frozenset(self._groups)
+        self.parts: Parts = parts(self._node, kept)
+        self.alarm: Alarm = alarm(self._node, kept)
+        self.lead, self.reach, self.weak = self.alarm.lead, self.alarm.reach, self.alarm.weak
         self._knotted = knotted(self._node)
         self.ahead = self._ahead()
         self._keywords = tuple([word.lower() for word in rule.keywords])
@@ -145,11 +152,16 @@ class Watch:
         text = (engine.decode(engine.back(data, start, more))[-more:] + own).lower() if more > 0 else ""
         return any(word in text for word in self._keywords)
 
-    def first(self, run: engine.Search, data: bytes, low: int, high: int, end: int, reach: int) -> tuple[int, int]:
+    def first(
+        self, run: engine.Search, data: bytes, low: int, high: int, end: int, reach: int, until: float = engine.NEVER
+    ) -> tuple[int, int]:
         """Where `run` finds the rule in `data[low:high]`, passing over matches that are empty or do not count.
 
-        One that goes beyond `end` waits for more text. `(end, end + 1)` when there is none before `end`.
+        One that goes beyond `end` waits for more text. `(end, end + 1)` when there is none before `end`. Each search takes
+        time that grows with the text alone, but in the worst text there are as many as it has characters: raises `TooSlow`
+        when the clock (`time.perf_counter`) passes `until`.
         """
+        tries = 0
         while True:
             start, stop = run(data, low, high)
             if not 0 <= start < end:
@@ -157,12 +169,34 @@ class Watch:
             if stop > end or (stop > start and self.counts(data, start, stop, reach)):
                 return start, stop
             low = start + 1
+            tries += 1
+            if not tries % MANY:
+                if high == end and not self._may_count(data, low, end, reach):
+                    return end, end + 1
+                if perf_counter() > until:
+                    raise engine.TooSlow(self.rule.id or self.rule.pattern)
+
+    def _may_count(self, data: bytes, low: int, end: int, reach: int) -> bool:
+        """Whether a match from `low` on can have a keyword: a question that is cheaper than to ask each of them."""
+        if not self._keywords or not all(word.isascii() for word in self._keywords):
+            return True
+        text = engine.decode(engine.back(data, low, reach) + data[low:end]).lower()
+        return any(word in text for word in self._keywords)
+
+    def part(self, data: bytes, start: int, stop: int) -> tuple[int, int]:
+        """What is replaced of a match from `start` to `stop`."""
+        if self.simple:
+            return start, stop
+        return self._part(self._captures.spans(data, start, len(data)))
+
+    def _part(self, spans: engine.Spans) -> tuple[int, int]:
+        return next((spans[g] for g in self._groups if spans[g][1] > spans[g][0]), spans[0])
 
     def match(self, data: bytes, start: int, high: int, ruler: Ruler) -> Match:
         """The match at `start`, which is known to be there."""
         spans = self._captures.spans(data, start, high)
         texts = tuple([engine.decode(data[low:high]) if low >= 0 else None for low, high in spans])
-        part = next((spans[g] for g in self._groups if spans[g][1] > spans[g][0]), spans[0])
+        part = self._part(spans)
         (first, last), part = [(ruler.at(data, low), ruler.at(data, high)) for low, high in (spans[0], part)]
         named = FrozenDict((name, texts[number]) for name, number in self._captures.names.items())
         return Match(self.rule, self.index, first, last, part, texts[0] or "", texts[1:], named)
@@ -178,9 +212,8 @@ class Watches:
     """The rules of a set, and what looks for all of them at once.
 
     `tight` rules have an alarm of limited length, `loose` ones another, `weak` ones none worth the name.
-    `tight_alarms` and `loose_alarms` find those of one kind, `alarms` both where there are both. `begun` finds one that
-    is to be kept back and that the end of the text cuts off; `afoot` the first place where a match that waits
-    for its alarm could have begun, except one of `elsewhere`. They are `None` where there is nothing to find.
+    `tight_alarms` and `loose_alarms` find those of one kind, `alarms` both. `begun` finds one of those that are to be
+    kept back (the rules are `early`) and that the end of the text cuts off. They are `None` where there is nothing to find.
 
     `overlap`: how many characters of the text before are looked at again for alarms that are cut off and
     not kept back. `memory`: how many before its alarm a match can begin or a keyword count, `None`: no limit.
@@ -188,16 +221,15 @@ class Watches:
 
     def __init__(self, rules: tuple[Rule, ...]) -> None:
         self.all = tuple([Watch(rule, index) for index, rule in enumerate(rules)])
-        self.weak = tuple([w for w in self.all if w.alarm.weak])
-        self.rest = tuple([w for w in self.all if not w.alarm.weak])
+        self.weak = tuple([w for w in self.all if w.weak])
+        self.rest = tuple([w for w in self.all if not w.weak])
         self.tight = tuple([w for w in self.rest if w.alarm.length is not None])
         self.loose = tuple([w for w in self.rest if w.alarm.length is None])
-        self.alarms = _any_of([w.alarm.node for w in self.rest]) if self.loose else None
         self.tight_alarms = _any_of([w.alarm.node for w in self.tight])
         self.loose_alarms = _any_of([w.alarm.node for w in self.loose])
-        self.begun = _any_of([frontier(w.alarm.node, marked=False) for w in self.rest if w.alarm.early], r"\z")
-        self.afoot = _any_of(_afoot([w.alarm for w in self.rest]), r"\z")
-        self.elsewhere = tuple([w for w in self.rest if w.alarm.before is None])
+        self.alarms = _any_of([w.alarm.node for w in self.rest]) if self.loose else self.tight_alarms
+        self.early = tuple([w for w in self.rest if w.alarm.early])
+        self.begun = _any_of([frontier(w.alarm.node, marked=False) for w in self.early], r"\z")
         self.overlap = max([w.alarm.length or 0 for w in self.rest if not w.alarm.early], default=0)
         leads = [None if w.rule.keywords else w.alarm.lead for w in self.all]
         self.memory = None if None in leads else max((n for n in leads if n is not None), default=0)
@@ -208,21 +240,11 @@ class Watches:
     def ringing(self, data: bytes, start: int) -> Iterable[Watch]:
         """The tight rules whose alarm is at `start`, or may be when more text has come."""
         found = self._which(data[start : start + self._size])
-        return self.tight if found is None else [self.tight[i] for i in found]
+        return [self.tight[i] for i in found] if found else self.tight
 
 
 def _any_of(nodes: list[Node], end: str = "") -> engine.Search | None:
     return engine.search(f"(?:{show(Alt(tuple(nodes)), capture=False)}){end}") if nodes else None
-
-
-def _afoot(alarms: list[Alarm]) -> list[Node]:
-    """Everything up to each alarm, and the alarm, as far as it goes. What several have in common comes once."""
-    after: dict[str, list[Alarm]] = {}
-    for one in alarms:
-        if one.before is not None:
-            after.setdefault(show(one.before), []).append(one)
-    together = [(x[0].before or EMPTY, Alt(tuple([one.node for one in x]))) for x in after.values()]
-    return [frontier(Seq((before, any_alarm)), marked=False) for before, any_alarm in together]
 
 
 def _captures(pattern: str, node: Node) -> engine.Captures:

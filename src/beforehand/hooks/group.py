@@ -1,0 +1,42 @@
+"""Many hooks at one seam as one entry of a hook set, of which only those are asked that a value can concern.
+
+Asking a hook costs a fraction of a microsecond even if it has nothing to say, so a thousand of them would cost more than
+many a tool. A group narrows them down first. Those that are left are asked like any other hooks, one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..errors import UsageError
+from .hook import Hook
+
+
+class HookGroup(Hook, kw_only=True, eq=False):
+    """Neighbours at one seam, with the same order, policy (`on_error`) and loops.
+
+    `concerned` returns those of `members` that a context can concern, in their order. It may name too many, never too few.
+    """
+
+    members: tuple[Hook, ...]
+    concerned: Callable[[Any], Sequence[Hook]]
+
+
+def narrowed(hooks: Sequence[Hook], context: Any) -> list[Hook]:
+    """`hooks` with each group replaced by its members that `context` can concern; by all of them, should that fail."""
+    found: list[Hook] = []
+    for hook in hooks:
+        if not isinstance(hook, HookGroup):
+            found.append(hook)
+            continue
+        try:
+            found += hook.concerned(context)
+        except Exception:
+            found += hook.members
+    return found
+
+
+def never_asked(context: Any) -> Any:
+    """What a group calls in the place of a function of its own."""
+    raise UsageError("a group of hooks is asked through its members: narrowed(hooks, context) tells which")
