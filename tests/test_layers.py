@@ -36,6 +36,7 @@ LAYERS = (
     ("toolcall",),
     ("request", "respond"),
     ("batch", "compaction", "closing"),
+    ("recovery",),
     ("loop",),
     ("results", "eventstream"),
     ("conversation",),

@@ -12,7 +12,7 @@ EXPECTED = (
     "Block", "ConfigError", "Context", "ContextTooLong", "Continue", "Conversation", "ConversationBusy",
     "CustomMessage", "DecisionRecord", "Deny", "Drop", "Edit", "End", "Event", "FrozenError", "Hold", "Hook",
     "HookDefinitionError", "HookFailed", "Image", "Interrupt", "InvalidResponse", "Limits", "Message", "Model",
-    "ModelError", "NetworkError", "NothingToContinue", "Options", "PendingApproval", "Price", "Queue", "RateLimited",
+    "ModelError", "NetworkError", "NothingToContinue", "Options", "PendingApproval", "Price", "Queue", "RateLimited", "Recovery",
     "Replace", "Request", "RequestBlocked", "RequestTooLarge", "Resend", "RunError", "RunInfo", "RunResult",
     "ServerError", "Steer", "SystemMessage", "Text", "Thinking", "Tool", "ToolCall", "ToolContext",
     "ToolDefinitionError", "ToolMessage", "ToolResult", "ToolSpec", "UnknownAnswer", "UnknownModel", "UnknownRun",

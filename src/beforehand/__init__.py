@@ -14,7 +14,7 @@ from .errors import (
 )  # fmt: skip
 from .events import DecisionRecord, Event
 from .hooks.hook import Hook, hook
-from .limits import Limits
+from .limits import Limits, Recovery
 from .messages import (
     AssistantMessage, CustomMessage, Image, Message, Options, Price, Request, SystemMessage, Text, Thinking, ToolCall,
     ToolMessage, ToolSpec, Usage, UserMessage,
@@ -31,7 +31,7 @@ __all__ = [
     "Block", "ConfigError", "Context", "ContextTooLong", "Continue", "Conversation", "ConversationBusy", "CustomMessage",
     "DecisionRecord", "Deny", "Drop", "Edit", "End", "Event", "FrozenError", "Hold", "Hook", "HookDefinitionError",
     "HookFailed", "Image", "Interrupt", "InvalidResponse", "Limits", "Message", "Model", "ModelError", "NetworkError",
-    "NothingToContinue", "Options", "PendingApproval", "Price", "Queue", "RateLimited", "Replace", "Request",
+    "NothingToContinue", "Options", "PendingApproval", "Price", "Queue", "RateLimited", "Recovery", "Replace", "Request",
     "RequestBlocked", "RequestTooLarge", "Resend", "RunError", "RunInfo", "RunResult", "ServerError", "Steer",
     "SystemMessage", "Text", "Thinking", "Tool", "ToolCall", "ToolContext", "ToolDefinitionError", "ToolMessage",
     "ToolResult", "ToolSpec", "UnknownAnswer", "UnknownModel", "UnknownRun", "Usage", "UsageError", "UserMessage", "hook",

@@ -13,7 +13,7 @@ from .emitter import Emitter, Listener
 from .errors import FrozenError, UsageError
 from .eventstream import EventStream
 from .hooks.hook import Hook
-from .limits import Limits
+from .limits import Limits, Recovery
 from .messages import Message, Options, Price, ThinkingLevel
 from .models.base import Model
 from .results import RunResult
@@ -31,8 +31,8 @@ class Agent:
     `instructions` are text, or text and functions of the run whose text is appended for each request. `hooks` are hooks,
     objects with decorated methods, or paths: of Python files, rule files, or folders of rule files. Without a path for
     rules, the folder that BEFOREHAND_HOOKS_DIR (or LLM_CHAT_HOOKS_DIR) names is loaded. `on_ask` answers `Ask` while the
-    run waits; without it the run suspends. `prices` by model name make `run.cost`. Raises a `ConfigError` for anything
-    that can never work.
+    run waits; without it the run suspends. `prices` by model name make `run.cost`. `recovery` says what
+    follows a failed turn; without one the run ends. Raises a `ConfigError` for anything that can never work.
     """
 
     __slots__ = ("_listeners", "_settings", "plan")
@@ -56,11 +56,12 @@ class Agent:
         listeners: Iterable[Listener] = (),
         on_ask: OnAsk | None = None,
         prices: Mapping[str, Price] | None = None,
+        recovery: Recovery | None = None,
         name: str = "agent",
     ) -> None:
         settings = {
             "limits": limits, "options": options, "thinking_level": thinking_level, "tool_mode": tool_mode, "on_ask": on_ask,
-            "prices": prices, "name": name,
+            "prices": prices, "recovery": recovery, "name": name,
         }  # fmt: skip
         tools, hooks = tuple(listed(tools, "tools")), tuple(listed(hooks, "hooks"))
         listeners = tuple(listed(listeners, "listeners"))

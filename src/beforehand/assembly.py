@@ -17,7 +17,7 @@ from typing import Any
 from .errors import ConfigError, HookDefinitionError, ToolDefinitionError, UnknownModel, nearest
 from .hooks.hook import Hook
 from .hooks.registry import HookSet, collect
-from .limits import Limits
+from .limits import Limits, Recovery
 from .messages import THINKING_LEVELS, Options, Price
 from .models.base import Model
 from .plan import HookSource, OnAsk, Plan
@@ -78,6 +78,9 @@ def make_plan(
     on_ask: OnAsk | None = settings["on_ask"]
     if on_ask is not None and not callable(on_ask):
         raise ConfigError(f"on_ask={on_ask!r} must be a function that takes a PendingApproval")
+    recovery = settings["recovery"]
+    if recovery is not None and not isinstance(recovery, Recovery):
+        raise ConfigError(f"recovery={recovery!r} must be a Recovery(...), or None")
     prices = _prices(settings["prices"] or {})
     loaded = load_model(model, base_url, api_key)
     cache: dict[str, Model] = {}
@@ -92,7 +95,7 @@ def make_plan(
     return Plan(
         model=loaded, system=system, dynamic=dynamic, tools=made, hooks=load_hooks(hooks), limits=limits,
         options=options, tool_mode=settings["tool_mode"], prices=prices, on_ask=on_ask, resolve_model=resolve,
-        name=settings["name"],
+        name=settings["name"], recovery=recovery,
     )  # fmt: skip
 
 

@@ -21,9 +21,10 @@ from .messages import (
     MESSAGE_TYPES, AssistantMessage, CustomMessage, Image, Message, SystemMessage, Text, ToolMessage, UserMessage,
     clean, is_sendable, sealed,
 )  # fmt: skip
-from .results import RunResult, result_of
 from .plan import Plan
 from .queues import Queues
+from .recovery import Attempts
+from .results import RunResult, result_of
 from .state import RunState
 
 Prompt: TypeAlias = str | Message | Sequence[Message | Text | Image]
@@ -38,6 +39,8 @@ class Conversation:
     Runs follow one another; a second one at the same time is a `ConversationBusy` error. The plan (tools, hooks, model)
     is captured when a run starts.
     """
+
+    _attempts: Attempts | None = None  # made when a recovery counts them
 
     def __init__(
         self, plan: Plan, messages: Iterable[Message] = (), listeners: Emitter | None = None,
@@ -184,6 +187,8 @@ class Conversation:
         if limits is not None:
             run.use_limits(limits)
         run.deps = deps
+        if self.plan.recovery is not None:
+            run.attempts = self._attempts = self._attempts or Attempts()
         return run
 
     def _what_continues(self) -> tuple[list[Message], bool]:

@@ -12,12 +12,13 @@ import msgspec
 
 
 from .batch import Results, Suspension, resume_calls, run_calls
-from .closing import AFTER, Turn, close_turn, end_failed_turn, store_failure
+from .closing import AFTER, Turn, close_turn, end_failed_turn, store_failure, store_turn_error
 from .decisions import Answer, Block, Interrupt
 from .errors import Aborted, BeforehandError, HookFailed, RunError
 from .events import AgentEnd, AgentStart, MessageEnd, MessageStart, StopReason, TurnStart
 from .hooks.dispatch import dispatch
 from .messages import Message
+from .recovery import recover
 from .request import adopt_update, answer_message, apply_update, authorize, prepare_request, replay, send
 from .respond import ON_MESSAGE, receive_reply, same_role
 from .seams import BY_NAME, Cause, IncomingMessage, NextTurn, RunStart
@@ -44,7 +45,10 @@ async def run_loop(run: RunState, prompts: Sequence[Message], waiting: Suspensio
         return
     if run.events.takers["agent_start"]:
         await run.emit(AgentStart(**run.event_fields()))
-    await _turns(run, list(prompts), waiting, answers)
+    incoming = list(prompts)
+    await _turns(run, incoming, waiting, answers)
+    if run.plan.recovery is not None:
+        await recover(run, incoming, _turns)
     if run.stop_reason != "suspended":
         _flush_hook_queue(run)
     if run.events.takers["agent_end"]:
@@ -52,8 +56,13 @@ async def run_loop(run: RunState, prompts: Sequence[Message], waiting: Suspensio
         await run.emit(AgentEnd(messages=messages, stop_reason=run.stop_reason or "completed", **run.event_fields()))
 
 
-async def _turns(run: RunState, incoming: list[Message], waiting: Suspension | None, answers: object) -> None:
-    """Turns until one says stop. Failures between and before requests end here, with a record in the history."""
+async def _turns(
+    run: RunState, incoming: list[Message], waiting: Suspension | None = None, answers: object = None
+) -> None:  # fmt: skip
+    """Turns until one says stop. Failures between and before requests end here, with a record in the history.
+
+    What is left in `incoming` afterwards did not come so far as to be judged at seam 10.
+    """
     cause: Cause | None = None
     turn = Turn()
     try:
@@ -94,7 +103,7 @@ async def _turns(run: RunState, incoming: list[Message], waiting: Suspension | N
     except BeforehandError as error:
         failure = error if isinstance(error, RunError) else _wrapped(error)
         run.stop_reason, run.error = "error", failure
-        record = await store_failure(run, str(failure))
+        record = await (store_failure if run.plan.recovery is None else store_turn_error)(run, str(failure))
         if not (isinstance(failure, HookFailed) and failure.seam == AFTER.name):
             await end_failed_turn(run, Turn(record), ask=False)
 
@@ -155,8 +164,9 @@ async def _begin_turn(run: RunState, incoming: list[Message], first: bool) -> bo
     run.interrupt = None
     if run.events.takers["turn_start"]:
         await run.emit(TurnStart(number=run.turn, **run.event_fields()))
-    for message in incoming:
-        await _take_in(run, message)
+    while incoming:
+        await _take_in(run, incoming[0])
+        del incoming[0]
     if first and run.poll_first and run.queues.steering:
         for message in run.queues.next_steering():
             await _take_in(run, message)

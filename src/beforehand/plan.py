@@ -8,7 +8,7 @@ from typing import Any
 from .contexts import RunInfo
 from .decisions import HumanAnswer, PendingApproval
 from .frozen import Frozen
-from .limits import Limits
+from .limits import Limits, Recovery
 from .messages import Options, Price
 from .tools import Tool
 
@@ -44,3 +44,4 @@ class Plan(Frozen, kw_only=True):
     on_ask: OnAsk | None
     resolve_model: Callable[[str], Any]
     name: str = "agent"
+    recovery: Recovery | None = None

@@ -38,7 +38,7 @@ class RunState:
     """The state of one run. The functions in `loop`, `toolcall` and their neighbours work on it."""
 
     __slots__ = (
-        "abandon", "aborted", "batching", "calls", "cancelled", "cancelling", "cancels_before", "characters_released", "context",
+        "abandon", "aborted", "attempts", "batching", "calls", "cancelled", "cancelling", "cancels_before", "characters_released", "context",
         "decisions", "deps", "enabled", "error", "events", "first_message", "history", "hook_queue", "hooks", "id_prefix",
         "info", "interrupt", "limits", "loop", "messages_made", "model", "options", "outbox", "over", "own_cancels",
         "parent_call_id", "pending", "plan", "poll_first", "queues", "reason", "requests_sent", "resend", "resends",
@@ -46,6 +46,8 @@ class RunState:
         "suspension", "system", "task", "tasks", "thinking_level", "thread", "tick", "tick_serial", "tool_specs", "tools",
         "tools_run", "turn", "usage", "usage_cost", "wake",
     )  # fmt: skip
+    attempts: Any
+    """The conversation's failures in a row. Set only where the plan has a recovery."""
 
     def __init__(self, plan: Plan, history: History, events: Emitter, queues: Queues) -> None:
         self.plan, self.history, self.events, self.queues = plan, history, events, queues
@@ -168,10 +170,10 @@ class RunState:
 
         self.context, self.store = context, store
 
-    def note(self, verdict: str, reason: str, call_id: str | None = None) -> None:
-        """Record something that the core itself mended."""
+    def note(self, verdict: str, reason: str, call_id: str | None = None, seam: str = "repair") -> None:
+        """Record something that the core itself mended, or decided in a hook's place."""
         self.decisions.append(DecisionRecord(
-            hook="beforehand", where="core", seam="repair", verdict=verdict, reason=reason, digest=None, duration=0.0,
+            hook="beforehand", where="core", seam=seam, verdict=verdict, reason=reason, digest=None, duration=0.0,
             reversible=self.irreversible, run_id=self.run_id, loop=self.loop, turn=self.turn, call_id=call_id,
         ))  # fmt: skip
 
