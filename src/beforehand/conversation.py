@@ -239,7 +239,8 @@ class Conversation:
             raise _busy()
         if self._suspended is not None:
             await self._give_up_waiting()
-            run.first_message = len(self._history)
+        if run.history is not self._history or run.first_message != len(self._history):
+            run.start_from(self._history)
         return await self._execute(run, prompts, None, None, check=check)
 
     async def _give_up_waiting(self) -> None:
@@ -259,6 +260,8 @@ class Conversation:
     def _end(self, run: RunState) -> None:
         run.finished()
         self._running = None
+        if run.lasting is not None:
+            self._history = run.lasting
         if self._idle is not None:
             self._idle.set()
             self._idle = None

@@ -13,6 +13,7 @@ import msgspec
 
 from .batch import Results, Suspension, resume_calls, run_calls
 from .closing import AFTER, Turn, close_turn, end_failed_turn, store_failure, store_turn_error
+from .compaction import keep_in_bounds
 from .decisions import Answer, Block, Interrupt
 from .errors import Aborted, BeforehandError, HookFailed, RunError
 from .events import AgentEnd, AgentStart, MessageEnd, MessageStart, StopReason, TurnStart
@@ -207,6 +208,8 @@ async def _turn(run: RunState, turn: Turn) -> None:
         return
     if run.aborted:
         _check_abort(run)
+    if run.compact_at is not None:
+        await keep_in_bounds(run)
     outgoing = await prepare_request(run)
     ruling = await authorize(run, outgoing, "turn") if run.hooks.authorize_request else None
     if ruling is None:

@@ -15,7 +15,7 @@ import msgspec
 from .closing import TURN_ERROR, store_turn_error
 from .contexts import digest_of
 from .errors import (
-    Aborted, AuthenticationError, BadRequest, ContextTooLong, HookFailed, NetworkError, RateLimited, RequestTooLarge,
+    AuthenticationError, BadRequest, ContextTooLong, HookFailed, NetworkError, RateLimited, RequestTooLarge,
     RunError, ServerError,
 )  # fmt: skip
 from .events import DecisionMade

@@ -17,7 +17,7 @@ class RunResult(Frozen, kw_only=True):
 
     `text` is the last reply's text, `messages` are all that the run added to the history, `pending` the calls that wait
     for a person (`stop_reason == "suspended"`), `reason` says why the run stopped where a hook or a limit stopped it.
-    `cost` is in the currency of the price table.
+    `cost` is in the currency of the price table, `removed` are the messages whose place a summary has taken.
     """
 
     text: str
@@ -31,6 +31,7 @@ class RunResult(Frozen, kw_only=True):
     turns: int
     cost: float
     reason: str | None
+    removed: tuple[Message, ...] = ()
 
 
 def result_of(run: RunState) -> RunResult:
@@ -40,7 +41,7 @@ def result_of(run: RunState) -> RunResult:
         text=last.text if last is not None else "", messages=messages, usage=run.usage,
         stop_reason=run.stop_reason or "completed",
         decisions=tuple(run.decisions), error=run.error, pending=run.pending, run_id=run.run_id, turns=run.turn, cost=run.cost,
-        reason=run.reason,
+        reason=run.reason, removed=run.removed,
     )  # fmt: skip
 
 

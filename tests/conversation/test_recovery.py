@@ -198,9 +198,9 @@ async def test_delays_are_off_by_a_fifth_at_most_either_way(drawn: float, second
 
 async def test_auto_retry_off_means_a_row_and_no_second_attempt() -> None:
     waits, fails = Waits(), failing(1)
-    result = await Agent(
-        model=ScriptedModel([text("never")]), hooks=[fails], recovery=waits.recovery(auto_retry=False)
-    ).run("hi", check=False)
+    result = await Agent(model=ScriptedModel([text("never")]), hooks=[fails], recovery=waits.recovery(auto_retry=False)).run(
+        "hi", check=False
+    )
     assert (len(calls_of(fails)), waits.seconds, len(rows(result.messages))) == (1, [], 1)
 
 
@@ -368,7 +368,9 @@ async def test_an_abort_ends_the_waiting_at_once() -> None:
         await asyncio.Event().wait()
 
     model = ScriptedModel([text("never")])
-    talk = Agent(model=model, hooks=[failing(1)], recovery=Recovery(sleep=forever), limits=Limits(abort_grace=None)).conversation()
+    talk = Agent(
+        model=model, hooks=[failing(1)], recovery=Recovery(sleep=forever), limits=Limits(abort_grace=None)
+    ).conversation()
     running = asyncio.ensure_future(talk.run("hi"))
     await waiting.wait()
     talk.abort()
@@ -483,8 +485,9 @@ WORDS = ["invalid api key", "401 unauthorized", "tool_result mismatch", "image_u
 @pytest.mark.parametrize("words", WORDS)
 async def test_what_a_hook_says_leads_to_no_recovery_but_its_own(words: str, caplog: pytest.LogCaptureFixture) -> None:
     past = [
-        UserMessage((Text("look"), Image(url="http://127.0.0.1/p.png"))), AssistantMessage((ToolCall("c", "work"),), "tool_calls"),
-        ToolMessage("c", "work", "worked"), AssistantMessage((Text("seen"),)),
+        UserMessage((Text("look"), Image(url="http://127.0.0.1/p.png"))),
+        AssistantMessage((ToolCall("c", "work"),), "tool_calls"), ToolMessage("c", "work", "worked"),
+        AssistantMessage((Text("seen"),)),
     ]  # fmt: skip
     waits, model = Waits(), ScriptedModel([text("hello")])
     fails = failing(1, words)
