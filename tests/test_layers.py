@@ -40,6 +40,7 @@ LAYERS = (
     ("loop",),
     ("results", "eventstream"),
     ("conversation",),
+    ("innerloops",),
     ("subagent", "config"),
     ("assembly",),
     ("agent",),

@@ -11,7 +11,7 @@ EXPECTED = (
     "Agent", "Answer", "Approve", "Ask", "AssistantMessage", "AuthenticationError", "BadRequest", "BeforehandError",
     "Block", "ConfigError", "Context", "ContextTooLong", "Continue", "Conversation", "ConversationBusy",
     "CustomMessage", "DecisionRecord", "Deny", "Drop", "Edit", "End", "Event", "FrozenError", "Hold", "Hook",
-    "HookDefinitionError", "HookFailed", "Image", "Interrupt", "InvalidResponse", "Limits", "Message", "Model",
+    "HookDefinitionError", "HookFailed", "Image", "Interrupt", "InvalidResponse", "Limits", "Loop", "Message", "Model",
     "ModelError", "NetworkError", "NothingToContinue", "Options", "PendingApproval", "Price", "Queue", "RateLimited", "Recovery",
     "Replace", "Request", "RequestBlocked", "RequestTooLarge", "Resend", "RunError", "RunInfo", "RunResult",
     "ServerError", "Steer", "SystemMessage", "Text", "Thinking", "Tool", "ToolCall", "ToolContext",

@@ -20,6 +20,7 @@ from .messages import (
     ToolMessage, ToolSpec, Usage, UserMessage,
 )  # fmt: skip
 from .models.base import Model
+from .plan import Loop
 from .results import RunResult
 from .seams import Context, RunInfo
 from .tools import Tool, ToolContext, ToolResult, tool
@@ -30,7 +31,7 @@ __all__ = [
     "Agent", "Answer", "Approve", "Ask", "AssistantMessage", "AuthenticationError", "BadRequest", "BeforehandError",
     "Block", "ConfigError", "Context", "ContextTooLong", "Continue", "Conversation", "ConversationBusy", "CustomMessage",
     "DecisionRecord", "Deny", "Drop", "Edit", "End", "Event", "FrozenError", "Hold", "Hook", "HookDefinitionError",
-    "HookFailed", "Image", "Interrupt", "InvalidResponse", "Limits", "Message", "Model", "ModelError", "NetworkError",
+    "HookFailed", "Image", "Interrupt", "InvalidResponse", "Limits", "Loop", "Message", "Model", "ModelError", "NetworkError",
     "NothingToContinue", "Options", "PendingApproval", "Price", "Queue", "RateLimited", "Recovery", "Replace", "Request",
     "RequestBlocked", "RequestTooLarge", "Resend", "RunError", "RunInfo", "RunResult", "ServerError", "Steer",
     "SystemMessage", "Text", "Thinking", "Tool", "ToolCall", "ToolContext", "ToolDefinitionError", "ToolMessage",

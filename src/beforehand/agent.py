@@ -13,11 +13,12 @@ from .emitter import Emitter, Listener
 from .errors import FrozenError, UsageError
 from .eventstream import EventStream
 from .hooks.hook import Hook
+from .innerloops import Loops, supervise
 from .limits import Limits, Recovery
 from .messages import Message, Options, Price, ThinkingLevel
 from .models.base import Model
 from .results import RunResult
-from .plan import Instructions, OnAsk, Plan
+from .plan import Instructions, Loop, OnAsk, Plan
 from .subagent import delegate
 from .tools import Tool
 
@@ -31,13 +32,14 @@ class Agent:
     `instructions` are text, or text and functions of the run whose text is appended for each request. `hooks` are hooks,
     objects with decorated methods, or paths: of Python files, rule files, or folders of rule files. Without a path for
     rules, the folder that BEFOREHAND_HOOKS_DIR (or LLM_CHAT_HOOKS_DIR) names is loaded. `on_ask` answers `Ask` while the
-    run waits; without it the run suspends. `prices` by model name make `run.cost`. `recovery` says what
-    follows a failed turn; without one the run ends. Raises a `ConfigError` for anything that can never work.
+    run waits; without it the run suspends. `prices` by model name make `run.cost`. `recovery` says what follows a failed
+    turn; without one the run ends. `loops` are its inner loops. Raises a `ConfigError` for anything that can never work.
     """
 
-    __slots__ = ("_listeners", "_settings", "plan")
+    __slots__ = ("_listeners", "_loops", "_settings", "plan")
     plan: Plan
     _listeners: Emitter
+    _loops: Loops
     _settings: dict[str, Any]
 
     def __init__(
@@ -57,12 +59,14 @@ class Agent:
         on_ask: OnAsk | None = None,
         prices: Mapping[str, Price] | None = None,
         recovery: Recovery | None = None,
+        loops: Iterable[Loop] = (),
         name: str = "agent",
     ) -> None:
-        settings = {
+        settings: dict[str, Any] = {
             "limits": limits, "options": options, "thinking_level": thinking_level, "tool_mode": tool_mode, "on_ask": on_ask,
             "prices": prices, "recovery": recovery, "name": name,
         }  # fmt: skip
+        settings["loops"] = tuple(listed(loops, "loops"))
         tools, hooks = tuple(listed(tools, "tools")), tuple(listed(hooks, "hooks"))
         listeners = tuple(listed(listeners, "listeners"))
         plan = make_plan(
@@ -78,7 +82,8 @@ class Agent:
             "model": model, "base_url": base_url, "api_key": api_key, "instructions": instructions, "tools": tools,
             "hooks": hooks, "listeners": listeners, **settings,
         }  # fmt: skip
-        for slot, value in (("plan", plan), ("_listeners", Emitter(listeners)), ("_settings", keep)):
+        heard = Emitter(listeners)
+        for slot, value in (("plan", plan), ("_listeners", heard), ("_settings", keep), ("_loops", Loops(plan, heard))):
             object.__setattr__(self, slot, value)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
@@ -126,6 +131,13 @@ class Agent:
         """A talk with its own history and queues. The modes say how many queued messages one turn takes: one, or "all"."""
         return Conversation(self.plan, messages, self._listeners, steering_mode, follow_up_mode)
 
+    def loop(self, which: str | Loop) -> Conversation:
+        """The agent's inner loop of this name: a talk of its own, the same one each time. A `Loop` makes one.
+
+        A conversation has loops of its own (`talk.loop`), so that two talks with one agent never meet in a loop.
+        """
+        return self._loops.open(which)
+
     async def run(
         self, prompt: Prompt, *, check: bool = True, run_id: str | None = None, deps: Any = None, limits: Limits | None = None
     ) -> RunResult:
@@ -133,7 +145,9 @@ class Agent:
 
         Raises a `RunError` with `.result` when the run ends in an error, unless `check=False`: then it is `result.error`.
         """
-        return await self.conversation().run(prompt, check=check, run_id=run_id, deps=deps, limits=limits)
+        talk = self.conversation()
+        going = talk.run(prompt, check=check, run_id=run_id, deps=deps, limits=limits)
+        return await (supervise(talk, going) if self.plan.loops else going)
 
     def run_sync(
         self, prompt: Prompt, *, check: bool = True, run_id: str | None = None, deps: Any = None, limits: Limits | None = None
@@ -177,8 +191,9 @@ class Agent:
     # --- closing ---
 
     async def aclose(self) -> None:
-        """Close the model's connections. The agent can be used again afterwards."""
-        await self.plan.model.aclose()
+        """Close the models' connections. The agent can be used again afterwards."""
+        for model in dict.fromkeys([self.plan.model, *self.plan.resolved.values(), *self._loops.models()]):
+            await model.aclose()
 
     async def __aenter__(self) -> Agent:
         return self

@@ -21,7 +21,7 @@ from .messages import (
     MESSAGE_TYPES, AssistantMessage, CustomMessage, Image, Message, SystemMessage, Text, ToolMessage, UserMessage,
     clean, is_sendable, sealed,
 )  # fmt: skip
-from .plan import Plan
+from .plan import Loop, Plan
 from .queues import Queues
 from .recovery import Attempts
 from .results import RunResult, result_of
@@ -41,6 +41,7 @@ class Conversation:
     """
 
     _attempts: Attempts | None = None  # made when a recovery counts them
+    _loops: Any = None  # made when somebody asks for one
 
     def __init__(
         self, plan: Plan, messages: Iterable[Message] = (), listeners: Emitter | None = None,
@@ -52,6 +53,7 @@ class Conversation:
         self.plan = plan
         self._history = History(_checked(messages))
         self._queues = Queues(steering_mode, follow_up_mode)
+        self._listeners = listeners
         self._events = Emitter(parent=listeners)
         self._running: RunState | None = None
         self._suspended: RunState | None = None
@@ -178,6 +180,29 @@ class Conversation:
             self._history = History(done.messages)
         return done
 
+    # --- inner loops ---
+
+    def loop(self, which: str | Loop) -> Conversation:
+        """This talk's inner loop of that name, always the same one; a `Loop` makes one. `ConfigError` if that cannot be."""
+        loop: Conversation = self._group().open(which)
+        return loop
+
+    async def wait_for_loops(self) -> None:
+        """Return once no loop that a message has woken is at work any more."""
+        if self._loops is not None:
+            await self._loops.settle()
+
+    def stop_loops(self) -> None:
+        """Cancel the runs of loops that messages have woken. What waits for them stays queued."""
+        if self._loops is not None:
+            self._loops.stop()
+
+    def _group(self) -> Any:
+        if self._loops is None:
+            assert self.plan.open_loops is not None
+            self._loops = self.plan.open_loops(self)
+        return self._loops
+
     # --- inside ---
 
     def _new_run(self, run_id: str | None, deps: Any, limits: Limits | None) -> RunState:
@@ -189,6 +214,8 @@ class Conversation:
         run.deps = deps
         if self.plan.recovery is not None:
             run.attempts = self._attempts = self._attempts or Attempts()
+        if self._loops is not None or self.plan.loops:
+            run.place = self._group().place()
         return run
 
     def _what_continues(self) -> tuple[list[Message], bool]:

@@ -41,13 +41,15 @@ class RunState:
         "abandon", "aborted", "attempts", "batching", "calls", "cancelled", "cancelling", "cancels_before",
         "characters_released", "compact_at", "context", "decisions", "deps", "enabled", "error", "events", "first_message",
         "history", "hook_queue", "hooks", "id_prefix", "info", "interrupt", "lasting", "limits", "loop", "messages_made",
-        "model", "options", "outbox", "over", "own_cancels", "parent_call_id", "pending", "plan", "poll_first", "queues",
+        "model", "options", "outbox", "over", "own_cancels", "parent_call_id", "pending", "place", "plan", "poll_first", "queues",
         "reason", "removed", "requests_sent", "resend", "resends", "run_id", "scope", "scope_serial", "sequential", "signal",
         "slow_hook", "started", "stop_reason", "store", "suspension", "system", "task", "tasks", "thinking_level", "thread",
         "tick", "tick_serial", "tool_specs", "tools", "tools_run", "turn", "usage", "usage_cost", "wake",
     )  # fmt: skip
     attempts: Any
     """The conversation's failures in a row. Set only where the plan has a recovery."""
+    place: Any
+    """Where the run is among its loops. Set only where there are some."""
 
     def __init__(self, plan: Plan, history: History, events: Emitter, queues: Queues) -> None:
         self.plan, self.history, self.events, self.queues = plan, history, events, queues
