@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any, NoReturn
 
@@ -178,7 +179,9 @@ class Agent:
         events: Iterable[str] = (),
     ) -> EventStream:
         """`run` as an async iterator of events. Leaving the loop aborts the run; its error is raised at the end."""
-        return self.conversation().stream(prompt, run_id=run_id, deps=deps, limits=limits, events=events)
+        talk = self.conversation()
+        around = functools.partial(supervise, talk) if self.plan.loops else None
+        return talk.stream(prompt, run_id=run_id, deps=deps, limits=limits, events=events, around=around)
 
     def as_tool(self, name: str, description: str, *, inherit: bool = True, events: bool = False) -> Tool:
         """This agent as a tool with one argument, `prompt`.

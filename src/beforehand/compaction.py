@@ -156,7 +156,7 @@ async def _tried(run: RunState, messages: Sequence[Message], cut: int, threshold
     try:
         done = await _replace(run, messages, cut, threshold)
     except HookFailed as error:
-        if error.seam == BEFORE.name or run.decisions[-1].on_error == "abort":
+        if run.decisions[-1].on_error == "abort":
             raise
         done = Compacted(None, reason=str(error))
     except Exception as error:

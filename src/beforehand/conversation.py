@@ -91,13 +91,19 @@ class Conversation:
         deps: Any = None,
         limits: Limits | None = None,
         events: Iterable[str] = (),
+        around: Callable[[Coroutine[Any, Any, RunResult]], Coroutine[Any, Any, RunResult]] | None = None,
     ) -> EventStream:
         """`run` as an async iterator of events. Leaving the loop aborts the run; its error is raised at the end.
 
-        `events` names opt-in events to be included. The result is in `result` afterwards.
+        `events` names opt-in events to be included. The result is in `result` afterwards. `around` wraps the run.
         """
         run = self._new_run(run_id, deps, limits)
-        return self._stream(run, lambda: self._start(as_messages(prompt), True, run), events)
+
+        def start() -> Coroutine[Any, Any, RunResult]:
+            going = self._start(as_messages(prompt), True, run)
+            return going if around is None else around(going)
+
+        return self._stream(run, start, events)
 
     def stream_resume(self, answers: Mapping[str, HumanAnswer], *, events: Iterable[str] = ()) -> EventStream:
         """`resume` as an async iterator of events."""

@@ -126,9 +126,10 @@ class RequestBlocked(RunError):
 
 
 class ModelError(RunError):
-    """The model endpoint failed. `status` is the HTTP status, where there was one."""
+    """The model endpoint failed. `status` is the HTTP status, where there was one; `lasting`: waiting will not help."""
 
     exit_code = 5
+    lasting = False
 
     def __init__(self, message: str, *, status: int | None = None, retry_after: float | None = None) -> None:
         super().__init__(message)

@@ -243,13 +243,15 @@ def _described(name: str, description: str, talk: Conversation | None) -> dict[s
 
 
 async def supervise(talk: Conversation, going: Awaitable[RunResult]) -> RunResult:
-    """Let a run and everything that it has woken come to an end. Cancelling it ends both."""
+    """Let a run and everything that it has woken come to an end. Aborting or cancelling it ends both."""
     try:
         try:
             result = await going
         except Exception:
             await talk.wait_for_loops()
             raise
+        if result.stop_reason == "aborted":
+            talk.stop_loops()
         await talk.wait_for_loops()
         return result
     except asyncio.CancelledError:

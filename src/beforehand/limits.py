@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -46,6 +45,12 @@ class Limits(Frozen, kw_only=True):
         return msgspec.structs.replace(self, **changes)
 
 
+def _drawn() -> float:
+    import random  # deferred: it costs every import of the package, and serves only those who try again
+
+    return random.random()  # noqa: S311 - spreads attempts, and keeps no secret
+
+
 class Recovery(Frozen, kw_only=True):
     """What follows a failed turn. An agent without one (the default) ends the run, and nothing else.
 
@@ -61,7 +66,7 @@ class Recovery(Frozen, kw_only=True):
     max_delay_ms: float = 300_000
     jitter: float = 0.2
     sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep
-    random: Callable[[], float] = random.random
+    random: Callable[[], float] = _drawn
 
     def __post_init__(self) -> None:
         if not isinstance(self.auto_retry, bool):

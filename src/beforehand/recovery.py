@@ -56,7 +56,7 @@ def classify(run: RunState, error: RunError) -> ErrorClass:
     """
     if isinstance(error, HookFailed):
         return "hook"
-    if isinstance(error, AuthenticationError):
+    if isinstance(error, AuthenticationError) or getattr(error, "lasting", False):
         return "authentication"
     if isinstance(error, RateLimited | ServerError | NetworkError):
         return "transient"
@@ -108,7 +108,7 @@ async def _may_retry(
     rules = run.plan.recovery
     assert rules is not None
     why = None
-    if not rules.auto_retry or kind == "authentication" or run.aborted:
+    if not rules.auto_retry or kind == "authentication":
         return None
     if isinstance(error, HookFailed) and (error.seam not in RETRIED_SEAMS or _wanted_the_end(run)):
         return None

@@ -299,6 +299,14 @@ async def test_an_abort_while_a_summary_is_made_ends_the_run_and_keeps_the_messa
     assert list(talk.messages) == [*PAST, UserMessage("and now?")]
 
 
+async def test_a_hook_that_aborts_instead_of_deciding_is_no_failed_compaction() -> None:
+    model = summarises()
+    hooks = [Hook(seam="before_compaction", fn=lambda c: talk.abort())]
+    talk = Agent(model=model, hooks=hooks, limits=AT).conversation(PAST)
+    result = await talk.run("and now?")
+    assert (result.stop_reason, verdicts(result), model.requests) == ("aborted", [], [])
+
+
 async def test_cancelling_the_run_while_a_summary_is_made_keeps_the_messages() -> None:
     reached = asyncio.Event()
 

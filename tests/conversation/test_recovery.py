@@ -10,7 +10,7 @@ import pytest
 
 from beforehand import (
     Agent, AssistantMessage, AuthenticationError, BadRequest, ConfigError, ContextTooLong, Hook, HookFailed, Image, Interrupt,
-    Limits, NetworkError, Options, RateLimited, Recovery, Replace, RequestTooLarge, RunError, ServerError, Text, ToolCall,
+    Limits, NetworkError, Options, RateLimited, Recovery, Replace, RequestTooLarge, Resend, RunError, ServerError, Text, ToolCall,
     ToolMessage, UserMessage, hook, tool,
 )  # fmt: skip
 from beforehand.testing import FunctionModel, ScriptedModel, error, text, tool_call
@@ -155,6 +155,12 @@ async def test_a_blocked_request_stays_a_record_with_a_recovery_too() -> None:
     assert (result.stop_reason, rows(result.messages), waits.seconds) == ("blocked", [], [])
 
 
+RETRIED = (
+    "before_turn", "prepare_request", "transform_context", "convert_to_llm", "before_provider_call", "get_api_key",
+    "authorize_request", "on_chunk", "on_message",
+)  # fmt: skip
+
+
 # --- trying again --------------------------------------------------------------------------------
 
 
@@ -239,14 +245,15 @@ async def test_a_reply_between_two_failures_of_one_run_starts_the_count_anew() -
     assert_valid(result.messages)
 
 
-async def test_the_same_failure_on_the_same_input_is_not_tried_five_times(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("seam", RETRIED[:-2])
+async def test_the_same_failure_on_the_same_input_is_not_tried_five_times(seam: str, caplog: pytest.LogCaptureFixture) -> None:
     waits, asked = Waits(), []
 
-    @hook.before_provider_call
-    def wrong(call: Any) -> None:
-        asked.append(call)
+    def fn(context: Any) -> None:
+        asked.append(context)
         raise KeyError("policy")
 
+    wrong = Hook(seam=seam, fn=fn)
     with caplog.at_level(logging.WARNING, logger="beforehand"):
         result = await Agent(model=ScriptedModel(), hooks=[wrong], recovery=waits.recovery()).run("hi", check=False)
     assert len(asked) == 2
@@ -295,12 +302,6 @@ async def test_a_hook_that_gives_no_answer_in_time_is_tried_on() -> None:
     result = await Agent(model=ScriptedModel(), hooks=[hangs], recovery=waits.recovery(max_attempts=2)).run("hi", check=False)
     assert len(waits.seconds) == 2
     assert verdicts(result)[-1] == "recovery_exhausted"
-
-
-RETRIED = (
-    "before_turn", "prepare_request", "transform_context", "convert_to_llm", "before_provider_call", "get_api_key",
-    "authorize_request", "on_chunk", "on_message",
-)  # fmt: skip
 
 
 @pytest.mark.parametrize("seam", RETRIED)
@@ -405,6 +406,26 @@ async def test_what_a_person_says_while_the_run_waits_is_in_the_next_attempt() -
     assert model.requests[0].messages[-1].text == "use the other index"
 
 
+async def test_also_where_the_run_goes_on_with_what_was_queued() -> None:
+    async def steer(seconds: float) -> None:
+        talk.steer("use the other index")
+
+    model = ScriptedModel([text("hello")])
+    agent = Agent(model=model, hooks=[failing(1)], recovery=Recovery(sleep=steer))
+    talk = agent.conversation([UserMessage("hi"), AssistantMessage((Text("yes?"),))])
+    talk.follow_up("go on")
+    await talk.continue_run()
+    assert [m.text for m in model.requests[0].messages][-1] == "use the other index"
+
+
+async def test_a_wish_to_ask_again_that_came_before_a_failure_is_not_granted_after_it() -> None:
+    wishes = iter([Resend(), None, None])
+    hooks = [Hook(seam="authorize_request", fn=lambda r: next(wishes)), failing(1, seam="authorize_request")]
+    model = ScriptedModel([text("hello"), text("never")])
+    await Agent(model=model, hooks=hooks, recovery=Waits().recovery()).run("hi")
+    assert len(model.requests) == 1
+
+
 async def test_a_stream_shows_the_attempts_as_turns_of_one_run() -> None:
     agent = Agent(model=ScriptedModel([text("hello")]), hooks=[failing(1)], recovery=Waits().recovery())
     stream = agent.stream("hi")
@@ -448,6 +469,14 @@ async def test_a_refused_key_is_not_tried_again_and_nothing_is_said_to_the_model
     assert (len(model.requests), waits.seconds, rows(result.messages), verdicts(result)) == (1, [], [], [])
 
 
+async def test_a_quota_that_is_used_up_is_not_waited_for() -> None:
+    problem = RateLimited("the quota is used up")
+    problem.lasting = True
+    waits, model = Waits(), ScriptedModel([error(problem), text("never")])
+    result = await Agent(model=model, recovery=waits.recovery()).run("hi", check=False)
+    assert (result.error, waits.seconds, verdicts(result)) == (problem, [], [])
+
+
 async def test_a_refused_request_with_images_is_tried_once_without_them_and_the_history_keeps_them() -> None:
     waits = Waits()
     model = ScriptedModel([error(BadRequest("no")), text("blind")])
@@ -468,6 +497,20 @@ async def test_a_request_refused_without_its_images_too_is_a_failure_of_its_own(
     assert isinstance(result.error, BadRequest)
     assert len(model.requests) == 3
     assert verdicts(result) == ["image_retry", "turn_error_retry_scheduled", "recovery_stopped"]
+
+
+async def test_new_images_in_the_same_run_are_not_left_out_once_more() -> None:
+    @tool
+    async def draw() -> Image:
+        """Draw."""
+        return Image(data="AAAA")
+
+    waits = Waits()
+    model = ScriptedModel([error(BadRequest("a")), tool_call("draw"), error(BadRequest("b")), text("never")])
+    picture = UserMessage((Text("what is it?"), Image(url="http://127.0.0.1/p.png")))
+    agent = Agent(model=model, tools=[draw], recovery=waits.recovery(max_attempts=0))
+    result = await agent.run(picture, check=False)
+    assert verdicts(result) == ["image_retry", "recovery_exhausted"]
 
 
 @pytest.mark.parametrize("problem", [ContextTooLong("no"), RequestTooLarge("no")], ids=repr)

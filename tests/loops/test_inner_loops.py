@@ -321,6 +321,37 @@ async def test_an_agents_run_lets_what_it_has_woken_come_to_an_end() -> None:
     assert RAN == ["search x"]
 
 
+async def test_an_agents_stream_does_so_too() -> None:
+    model = by_loop(
+        {"main": [send("helper", "find x"), text("sent")], "helper": [tool_call("search", {"query": "x"}), text("end")]}
+    )
+    agent = Agent(model=model, tools=TOOLS, loops=[loop("helper", tools=["search"])])
+    async for _ in agent.stream("go"):
+        pass
+    assert RAN == ["search x"]
+
+
+async def test_leaving_an_agents_stream_stops_what_it_has_woken() -> None:
+    working, gone = asyncio.Event(), asyncio.Event()
+
+    async def reply(request: Any) -> Any:
+        if not request.system:
+            return text("sent") if request.messages[-1].role == "tool" else send("helper")
+        working.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            gone.set()
+
+    stream = Agent(model=FunctionModel(reply), loops=[loop("helper")]).stream("go")
+    async for event in stream:
+        if event.type == "tool_execution_end":
+            await working.wait()
+            break
+    await stream.aclose()
+    assert gone.is_set()
+
+
 def test_run_sync_does_so_too() -> None:
     model = by_loop(
         {"main": [send("helper", "find x"), text("sent")], "helper": [tool_call("search", {"query": "x"}), text("end")]}
@@ -371,19 +402,20 @@ async def test_a_loop_that_is_at_work_reads_the_message_before_its_next_request_
 async def test_a_message_that_comes_after_the_last_request_of_a_run_gets_a_turn_of_its_own() -> None:
     ending, sent = asyncio.Event(), asyncio.Event()
 
-    @hook.after_turn(loops=["helper"])
-    async def linger(turn: Any) -> None:
-        ending.set()
-        await sent.wait()
+    async def linger(event: Any) -> None:
+        if event.type == "agent_end" and event.loop == "helper":
+            ending.set()
+            await sent.wait()
 
     model = by_loop({"main": [send("helper", "one more"), text("sent")], "helper": [text("first"), text("second")]})
-    talk = Agent(model=model, hooks=[linger], loops=[loop("helper")]).conversation()
+    talk = Agent(model=model, loops=[loop("helper")], listeners=[linger]).conversation()
     helper = asyncio.ensure_future(talk.loop("helper").run("begin"))
     await ending.wait()
-    await talk.run("go")
+    result = await talk.run("go")
     sent.set()
-    await helper
+    assert (await helper).text == "first"
     await talk.wait_for_loops()
+    assert result.messages[2].text == "helper is at work and reads the message next."
     assert said(talk.loop("helper")) == ["begin", "first", "[from loop:main] one more", "second"]
 
 
@@ -432,6 +464,31 @@ async def test_a_message_does_not_take_away_what_a_person_has_yet_to_decide() ->
     assert "[from loop:helper] psst" in said(talk)
 
 
+async def test_nor_if_it_begins_to_wait_for_a_person_while_the_message_is_under_way() -> None:
+    at_work, sent = asyncio.Event(), asyncio.Event()
+
+    @hook.before_tool_call(loops=["main"])
+    async def ask(call: Any) -> Ask:
+        at_work.set()
+        await sent.wait()
+        return Ask("Pay?")
+
+    model = by_loop(
+        {"main": [tool_call("pay", {"amount": 5}, id="p"), text("end")], "helper": [send("main", "psst"), text("end")]}
+    )
+    talk = Agent(model=model, tools=TOOLS, hooks=[ask], loops=[loop("helper")]).conversation()
+    running = asyncio.ensure_future(talk.run("go"))
+    await at_work.wait()
+    await talk.loop("helper").run("tell main")
+    sent.set()
+    assert (await running).stop_reason == "suspended"
+    await talk.wait_for_loops()
+    assert [p.name for p in talk.pending] == ["pay"]
+    await talk.resume({"p": Approve()})
+    assert RAN == ["pay 5"]
+    assert said(talk).count("[from loop:helper] psst") == 1
+
+
 async def test_two_loops_that_wake_each_other_come_to_rest() -> None:
     def reply(request: Any) -> Any:
         name = request.system.partition(":")[0]
@@ -446,6 +503,28 @@ async def test_two_loops_that_wake_each_other_come_to_rest() -> None:
     rounds = sum(m.text.startswith("[from loop") for name in "ab" for m in talk.loop(name).messages)
     assert rounds == MAX_HOPS
     assert sum(len(talk.loop(name).queued) for name in "ab") == 1, "the last message waits, and wakes nobody"
+
+
+async def test_a_loop_at_work_counts_the_message_that_reaches_it_as_one_more_in_the_row() -> None:
+    at_work, go = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def wait() -> str:
+        """Wait."""
+        at_work.set()
+        await go.wait()
+        return "waited"
+
+    model = by_loop({"a": [text("ok")], "b": [tool_call("wait"), text("ok")]})
+    talk = Agent(model=model, tools=[wait], loops=[loop("a"), loop("b", tools=["wait"])]).conversation()
+    running = asyncio.ensure_future(talk.loop("b").run("begin"))
+    await at_work.wait()
+    sender = talk.loop("a")._new_run(None, None, None)
+    sender.place.hops = 5
+    talk._group().send(sender, "b", "hello", True)
+    assert talk.loop("b")._running.place.hops == 6  # type: ignore[union-attr]
+    go.set()
+    await running
 
 
 async def test_a_message_passes_the_gates_of_the_sender_and_of_the_reader() -> None:
@@ -616,7 +695,9 @@ async def test_an_abort_of_the_caller_reaches_the_loops_that_its_sub_agent_has_w
 
     child = Agent(model=FunctionModel(reply), loops=[loop("helper")])
     talk = Agent(
-        model=ScriptedModel([tool_call("delegate", {"prompt": "x"})]), tools=[child.as_tool("delegate", "Delegate.")]
+        model=ScriptedModel([tool_call("delegate", {"prompt": "x"})]),
+        tools=[child.as_tool("delegate", "Delegate.")],
+        limits=Limits(abort_grace=None),
     ).conversation()
     running = asyncio.ensure_future(talk.run("go"))
     await working.wait()
@@ -752,7 +833,9 @@ class Closing(Model):
 
 
 async def test_closing_an_agent_closes_the_models_of_its_loops_once() -> None:
-    one, other = Closing(), Closing()
+    one, other, by_name = Closing(), Closing(), Closing()
     async with Agent(model=one, loops=[Loop("a", model=other), Loop("b", model=other), Loop("c", model=one)]) as agent:
         agent.loop(Loop("d", model=other))
-    assert (one.closed, other.closed) == (1, 1)
+        agent.plan.resolved["openai:small"] = by_name
+        agent.loop(Loop("e", model="openai:small"))
+    assert (one.closed, other.closed, by_name.closed) == (1, 1, 1)
