@@ -14,12 +14,13 @@ from .errors import (
 )  # fmt: skip
 from .events import DecisionRecord, Event
 from .hooks.hook import Hook, hook
-from .limits import Limits
+from .limits import Limits, Recovery
 from .messages import (
     AssistantMessage, CustomMessage, Image, Message, Options, Price, Request, SystemMessage, Text, Thinking, ToolCall,
     ToolMessage, ToolSpec, Usage, UserMessage,
 )  # fmt: skip
 from .models.base import Model
+from .plan import Loop
 from .results import RunResult
 from .seams import Context, RunInfo
 from .tools import Tool, ToolContext, ToolResult, tool
@@ -30,10 +31,10 @@ __all__ = [
     "Agent", "Answer", "Approve", "Ask", "AssistantMessage", "AuthenticationError", "BadRequest", "BeforehandError",
     "Block", "ConfigError", "Context", "ContextTooLong", "Continue", "Conversation", "ConversationBusy", "CustomMessage",
     "DecisionRecord", "Deny", "Drop", "Edit", "End", "Event", "FrozenError", "Hold", "Hook", "HookDefinitionError",
-    "HookFailed", "Image", "Interrupt", "InvalidResponse", "JournalError", "JournalUnreadable", "Limits", "Message",
-    "Model", "ModelError", "NetworkError", "NothingToContinue", "Options", "PendingApproval", "Price", "Queue",
-    "RateLimited", "Replace", "Request", "RequestBlocked", "RequestTooLarge", "Resend", "RunBusy", "RunChanged",
-    "RunError", "RunInfo", "RunResult", "ServerError", "Steer", "SystemMessage", "Text", "Thinking", "Tool", "ToolCall",
-    "ToolContext", "ToolDefinitionError", "ToolMessage", "ToolResult", "ToolSpec", "UnknownAnswer", "UnknownModel",
-    "UnknownRun", "Usage", "UsageError", "UserMessage", "hook", "tool",
+    "HookFailed", "Image", "Interrupt", "InvalidResponse", "JournalError", "JournalUnreadable", "Limits", "Loop",
+    "Message", "Model", "ModelError", "NetworkError", "NothingToContinue", "Options", "PendingApproval", "Price", "Queue",
+    "RateLimited", "Recovery", "Replace", "Request", "RequestBlocked", "RequestTooLarge", "Resend", "RunBusy",
+    "RunChanged", "RunError", "RunInfo", "RunResult", "ServerError", "Steer", "SystemMessage", "Text", "Thinking", "Tool",
+    "ToolCall", "ToolContext", "ToolDefinitionError", "ToolMessage", "ToolResult", "ToolSpec", "UnknownAnswer",
+    "UnknownModel", "UnknownRun", "Usage", "UsageError", "UserMessage", "hook", "tool",
 ]  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any, NoReturn
 
@@ -14,12 +15,13 @@ from .emitter import Emitter, Listener
 from .errors import FrozenError, UsageError
 from .eventstream import EventStream
 from .hooks.hook import Hook
-from .limits import Limits
+from .innerloops import Loops, supervise
+from .limits import Limits, Recovery
 from .messages import Message, Options, Price, ThinkingLevel
 from .models.base import Model
 from .observer import Observer
 from .results import RunResult
-from .plan import Instructions, OnAsk, Plan
+from .plan import Instructions, Loop, OnAsk, Plan
 from .prompts import Prompt
 from .subagent import delegate
 from .tools import Tool
@@ -34,16 +36,17 @@ class Agent:
     `instructions` are text, or text and functions of the run whose text is appended for each request. `hooks` are hooks,
     objects with decorated methods, or paths: of Python files, rule files, or folders of rule files. Without a path for
     rules, the folder that BEFOREHAND_HOOKS_DIR (or LLM_CHAT_HOOKS_DIR) names is loaded. `on_ask` answers `Ask` while the
-    run waits; without it the run suspends. `prices` by model name make `run.cost`. `journal` is the path of a file in which
-    every run is recorded, so that `resume` can go on with it; `durability`, `journal_key` and `journal_raw` are as in
+    run waits; without it the run suspends. `prices` by model name make `run.cost`. `recovery` says what follows a failed
+    turn; without one the run ends. `loops` are its inner loops. `journal` is the path of a file in which every run is
+    recorded, so that `resume` can go on with it; `durability`, `journal_key` and `journal_raw` are as in
     `beforehand.journal.Journal`. `shadow_hooks` are the hooks you may want to have instead: they are asked and never obeyed,
-    and what they would have decided otherwise is in `result.shadow`. Raises a `ConfigError` for anything
-    that can never work.
+    and what they would have decided otherwise is in `result.shadow`. Raises a `ConfigError` for anything that can never work.
     """
 
-    __slots__ = ("_listeners", "_settings", "plan")
+    __slots__ = ("_listeners", "_loops", "_settings", "plan")
     plan: Plan
     _listeners: Emitter
+    _loops: Loops
     _settings: dict[str, Any]
 
     def __init__(
@@ -62,6 +65,8 @@ class Agent:
         listeners: Iterable[Listener | Observer] = (),
         on_ask: OnAsk | None = None,
         prices: Mapping[str, Price] | None = None,
+        recovery: Recovery | None = None,
+        loops: Iterable[Loop] = (),
         name: str = "agent",
         journal: Any = None,
         durability: str = "full",
@@ -69,11 +74,12 @@ class Agent:
         journal_raw: bool = False,
         shadow_hooks: Iterable[Hook | Any] = (),
     ) -> None:
-        settings = {
+        settings: dict[str, Any] = {
             "limits": limits, "options": options, "thinking_level": thinking_level, "tool_mode": tool_mode, "on_ask": on_ask,
-            "prices": prices, "name": name, "journal": journal, "durability": durability, "journal_key": journal_key,
-            "journal_raw": journal_raw, "shadow_hooks": shadow_hooks,
+            "prices": prices, "recovery": recovery, "name": name, "journal": journal, "durability": durability,
+            "journal_key": journal_key, "journal_raw": journal_raw, "shadow_hooks": shadow_hooks,
         }  # fmt: skip
+        settings["loops"] = tuple(listed(loops, "loops"))
         tools, hooks = tuple(listed(tools, "tools")), tuple(listed(hooks, "hooks"))
         listeners = tuple(listed(listeners, "listeners"))
         plan = make_plan(
@@ -89,7 +95,8 @@ class Agent:
             "model": model, "base_url": base_url, "api_key": api_key, "instructions": instructions, "tools": tools,
             "hooks": hooks, "listeners": listeners, **settings,
         }  # fmt: skip
-        for slot, value in (("plan", plan), ("_listeners", Emitter(listeners)), ("_settings", keep)):
+        heard = Emitter(listeners)
+        for slot, value in (("plan", plan), ("_listeners", heard), ("_settings", keep), ("_loops", Loops(plan, heard))):
             object.__setattr__(self, slot, value)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
@@ -145,6 +152,13 @@ class Agent:
         """
         return Conversation(self.plan, messages, self._listeners, steering_mode, follow_up_mode, id)
 
+    def loop(self, which: str | Loop) -> Conversation:
+        """The agent's inner loop of this name: a talk of its own, the same one each time. A `Loop` makes one.
+
+        A conversation has loops of its own (`talk.loop`), so that two talks with one agent never meet in a loop.
+        """
+        return self._loops.open(which)
+
     async def run(
         self, prompt: Prompt, *, check: bool = True, run_id: str | None = None, deps: Any = None, limits: Limits | None = None
     ) -> RunResult:
@@ -152,7 +166,9 @@ class Agent:
 
         Raises a `RunError` with `.result` when the run ends in an error, unless `check=False`: then it is `result.error`.
         """
-        return await self.conversation().run(prompt, check=check, run_id=run_id, deps=deps, limits=limits)
+        talk = self.conversation()
+        going = talk.run(prompt, check=check, run_id=run_id, deps=deps, limits=limits)
+        return await (supervise(talk, going) if self.plan.loops else going)
 
     def run_sync(
         self, prompt: Prompt, *, check: bool = True, run_id: str | None = None, deps: Any = None, limits: Limits | None = None
@@ -203,7 +219,9 @@ class Agent:
         events: Iterable[str] = (),
     ) -> EventStream:
         """`run` as an async iterator of events. Leaving the loop aborts the run; its error is raised at the end."""
-        return self.conversation().stream(prompt, run_id=run_id, deps=deps, limits=limits, events=events)
+        talk = self.conversation()
+        around = functools.partial(supervise, talk) if self.plan.loops else None
+        return talk.stream(prompt, run_id=run_id, deps=deps, limits=limits, events=events, around=around)
 
     def as_tool(self, name: str, description: str, *, inherit: bool = True, events: bool = False) -> Tool:
         """This agent as a tool with one argument, `prompt`.
@@ -216,8 +234,9 @@ class Agent:
     # --- closing ---
 
     async def aclose(self) -> None:
-        """Close the model's connections, and the journal. The agent can be used again afterwards."""
-        await self.plan.model.aclose()
+        """Close the models' connections, and the journal. The agent can be used again afterwards."""
+        for model in dict.fromkeys([self.plan.model, *self.plan.resolved.values(), *self._loops.models()]):
+            await model.aclose()
         if self.plan.journal is not None:
             self.plan.journal.close()
 

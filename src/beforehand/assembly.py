@@ -10,17 +10,18 @@ import importlib.util
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from .errors import ConfigError, HookDefinitionError, ToolDefinitionError, UnknownModel, nearest
 from .hooks.hook import Hook
 from .hooks.registry import HookSet, collect
-from .limits import Limits
+from .innerloops import MAX_LOOPS, Loops, derive, loop_tools
+from .limits import Limits, Recovery
 from .messages import THINKING_LEVELS, Options, Price
 from .models.base import Model
-from .plan import HookSource, OnAsk, Plan
+from .plan import HookSource, OnAsk, Plan, read_instructions
 from .tools import Tool, tool
 from .validity import invalid_options
 
@@ -42,9 +43,7 @@ def load_model(model: Any, base_url: str | None = None, api_key: str | None = No
     if prefix not in ADAPTERS or not colon or not name:
         near = nearest(prefix, ADAPTERS)
         hint = (
-            f'did you mean "{near}:{name or "MODEL"}"?'
-            if near
-            else f'write "openai:{model}" for an OpenAI-compatible endpoint'
+            f'did you mean "{near}:{name or "MODEL"}"?' if near else f'write "openai:{model}" for an OpenAI-compatible endpoint'
         )
         raise UnknownModel(f"no adapter for model {model!r}: {hint}")
     module, cls = ADAPTERS[prefix]
@@ -58,14 +57,15 @@ def make_plan(
     settings: Mapping[str, Any],
 ) -> Plan:  # fmt: skip
     """Check everything, then make the plan. Raises a `ConfigError` that says what, where and what to do."""
-    system, dynamic = _instructions(instructions)
+    system, dynamic = read_instructions(instructions)
     limits, options = settings["limits"], settings["options"]
     if not isinstance(limits, Limits):
         raise ConfigError(f"limits={limits!r} must be a Limits(...)")
     if not isinstance(options, Options):
         raise ConfigError(f"options={options!r} must be an Options(...)")
     options = options.sealed()
-    made = load_tools(tools)
+    loops = tuple(listed(settings["loops"], "loops"))
+    made = load_tools([*listed(tools, "tools"), *(loop_tools() if loops else ())])
     if (why := invalid_options(options, {tool.name for tool in made})) is not None:
         raise ConfigError(f"options=...: {why}")
     level = settings["thinking_level"]
@@ -78,6 +78,9 @@ def make_plan(
     on_ask: OnAsk | None = settings["on_ask"]
     if on_ask is not None and not callable(on_ask):
         raise ConfigError(f"on_ask={on_ask!r} must be a function that takes a PendingApproval")
+    recovery = settings["recovery"]
+    if recovery is not None and not isinstance(recovery, Recovery):
+        raise ConfigError(f"recovery={recovery!r} must be a Recovery(...), or None")
     prices = _prices(settings["prices"] or {})
     loaded = load_model(model, base_url, api_key)
     cache: dict[str, Model] = {}
@@ -89,12 +92,31 @@ def make_plan(
             cache[name] = load_model(name, base_url if same else None, api_key if same else None)
         return cache[name]
 
-    return Plan(
+    plan = Plan(
         model=loaded, system=system, dynamic=dynamic, tools=made, hooks=load_hooks(hooks), limits=limits,
-        options=options, tool_mode=settings["tool_mode"], prices=prices, on_ask=on_ask, resolve_model=resolve,
-        name=settings["name"], journal=load_journal(settings),
+        options=options, tool_mode=settings["tool_mode"], prices=prices, on_ask=on_ask, resolve_model=resolve, resolved=cache,
+        name=settings["name"], recovery=recovery, loops=loops, open_loops=open_loops, journal=load_journal(settings),
         shadow=load_hooks(settings["shadow_hooks"], shadow=True) if settings["shadow_hooks"] else None,
     )  # fmt: skip
+    _check_loops(plan)
+    return plan
+
+
+def open_loops(talk: Any) -> Loops:
+    """The loops of a conversation, which is their `main`."""
+    return Loops(talk.plan, talk._listeners, talk)
+
+
+def _check_loops(plan: Plan) -> None:
+    """Every declared loop can work, and no two share a name."""
+    seen: set[str] = set()
+    for loop in plan.loops:
+        derive(plan, loop)
+        if loop.name in seen:
+            raise ConfigError(f"two loops are named {loop.name!r}: give one another name")
+        seen.add(loop.name)
+    if len(seen) > MAX_LOOPS:
+        raise ConfigError(f"loops= holds {len(seen)} loops: an agent has at most {MAX_LOOPS} inner ones")
 
 
 def load_journal(settings: Mapping[str, Any]) -> Any:
@@ -122,21 +144,6 @@ def _prices(given: Mapping[str, Any]) -> dict[str, Price]:
         prefix, colon, rest = name.partition(":")
         prices[rest if colon and prefix in ADAPTERS else name] = price
     return prices
-
-
-def _instructions(given: Any) -> tuple[str, tuple[Callable[[Any], Any], ...]]:
-    """Fixed text and, in order, the functions whose text is appended for each request."""
-    items: Sequence[Any] = given if isinstance(given, list | tuple) else (given,)
-    fixed = [item for item in items if isinstance(item, str) and item]
-    dynamic = []
-    for item in items:
-        if callable(item):
-            dynamic.append(item)
-        elif not isinstance(item, str):
-            raise ConfigError(
-                f"instructions hold a {type(item).__name__}: expected a string, or a function of the run that returns one"
-            )
-    return "\n\n".join(fixed), tuple(dynamic)
 
 
 def listed(items: Any, what: str) -> Iterable[Any]:

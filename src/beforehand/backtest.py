@@ -178,7 +178,7 @@ def _plan(past: Past) -> Plan:
         model=Absent(start["provider"], start["model"]), system=start["system"],
         dynamic=(lambda _: "",) if any(item.kind == "instructions" for item in past.line) else (), tools=_tools(past),
         hooks=HookSource(HookSet()), limits=Limits(), options=Options(), tool_mode=start["tool_mode"], prices={}, on_ask=None,
-        resolve_model=lambda name: Absent(*name.split(":", 1)), name=start["agent"],
+        resolve_model=lambda name: Absent(*name.split(":", 1)), resolved={}, name=start["agent"],
     )  # fmt: skip
 
 

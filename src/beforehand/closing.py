@@ -8,8 +8,9 @@ from .decisions import Continue, End
 from .errors import Aborted, HookFailed
 from .events import MessageEnd, MessageStart, StopReason, TurnEnd
 from .hooks.dispatch import dispatch
-from .messages import AssistantMessage, ToolMessage, clean
-from .seams import BY_NAME, FinishedTurn
+from .messages import AssistantMessage, Message, ToolMessage, UserMessage, clean
+from .respond import ON_MESSAGE, same_role
+from .seams import BY_NAME, FinishedTurn, IncomingMessage
 from .state import RunState
 
 FINISH, AFTER = BY_NAME["finish_turn"], BY_NAME["after_turn"]
@@ -81,6 +82,11 @@ def _finished(run: RunState, turn: Turn) -> FinishedTurn:
 # --- how runs end badly --------------------------------------------------------------------------
 
 
+TURN_ERROR = "[Turn error] "
+"""How a row begins that tells the model of a failure of ours, and no other message of origin "hook"."""
+MAX_TURN_ERROR = 2000
+
+
 async def store_failure(run: RunState, why: str) -> AssistantMessage:
     """Put a failure or a blocked request on record. It has no content, so it is never sent."""
     run.messages_made += 1
@@ -88,12 +94,38 @@ async def store_failure(run: RunState, why: str) -> AssistantMessage:
         (), "error", model=run.model.name, provider=run.model.provider, id=f"{run.run_id[:12]}-{run.messages_made}",
         thinking_level=run.thinking_level, error=clean(why), origin="hook",
     )  # fmt: skip
+    await _store(run, message)
+    return message
+
+
+async def store_turn_error(run: RunState, why: str) -> AssistantMessage | None:
+    """Put a failure into the history as a row that the model reads at its next turn.
+
+    Seam 10 judges it like any message. What may not stand there becomes a record that is never sent, and is returned.
+    """
+    row = UserMessage(TURN_ERROR + clean(why)[:MAX_TURN_ERROR], origin="hook")
+    judged = await _judged(run, row) if run.hooks.on_message else row
+    if judged is None:
+        return await store_failure(run, why)
+    await _store(run, judged)
+    return None
+
+
+async def _judged(run: RunState, row: UserMessage) -> Message | None:
+    context = IncomingMessage(run.info, row, "hook", 0, run.history.view())
+    try:
+        ruling = await dispatch(run, ON_MESSAGE, run.hooks.on_message, context, adopt=same_role(row))
+    except (HookFailed, Aborted):
+        return None
+    return None if ruling.verdict is not None else ruling.context.message
+
+
+async def _store(run: RunState, message: Message) -> None:
     if run.events.takers["message_start"]:
         await run.emit(MessageStart(message=message, origin="hook", **run.event_fields()))
     run.store(message)
     if run.events.takers["message_end"]:
         await run.emit(MessageEnd(message=message, origin="hook", **run.event_fields()))
-    return message
 
 
 async def end_failed_turn(run: RunState, turn: Turn, ask: bool) -> None:

@@ -3,59 +3,49 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from .batch import Suspension, abandon
+from .channel import Channel
 from .compaction import Compacted, compact
-from .decisions import HumanAnswer, PendingApproval
-from .emitter import Emitter, Listener
-from .errors import ConfigError, ConversationBusy, NothingToContinue, Stop, UnknownAnswer, UsageError
+from .decisions import HumanAnswer
+from .emitter import Emitter
+from .errors import NothingToContinue, Stop, UnknownAnswer, UsageError
 from .eventstream import EventStream
 from .limits import Limits
 from .loop import run_loop
-from .observer import Observer
 from .observing import begin, end
-from .history import History, HistoryView
+from .history import History
 from .messages import AssistantMessage, CustomMessage, Message, SystemMessage, ToolMessage, is_sendable
+from .plan import Loop, Plan
+from .prompts import Prompt, as_messages
+from .recovery import Attempts
 from .results import RunResult, result_of
-from .plan import Plan
-from .prompts import Prompt, as_messages, checked, queued
-from .queues import Queues
 from .state import RunState
 
 CANCELLED = "No result: the run was cancelled while this call was under way. Whether it ran is not known."
-_MODES = ("one-at-a-time", "all")
 
 
-class Conversation:
+class Conversation(Channel):
     """One talk: `run` it, steer it while it runs, continue it. Made by `agent.conversation()`.
 
     Runs follow one another; a second one at the same time is a `ConversationBusy` error. The plan (tools, hooks, model)
     is captured when a run starts. `id` names the talk in traces; without one it is made when somebody asks for it.
     """
 
+    _attempts: Attempts | None = None  # made when a recovery counts them
+    _loops: Any = None  # made when somebody asks for one
+
     def __init__(
         self, plan: Plan, messages: Iterable[Message] = (), listeners: Emitter | None = None,
         steering_mode: str = "one-at-a-time", follow_up_mode: str = "one-at-a-time", id: str | None = None,
     ) -> None:  # fmt: skip
-        for name, mode in (("steering_mode", steering_mode), ("follow_up_mode", follow_up_mode)):
-            if mode not in _MODES:
-                raise ConfigError(f'{name}={mode!r} must be "one-at-a-time" or "all"')
-        if id is not None and (not isinstance(id, str) or not id):
-            raise ConfigError(f"id={id!r} must be a text that is not empty")
+        super().__init__(messages, listeners, steering_mode, follow_up_mode, id)
         self.plan = plan
-        self._id = id
-        self._history = History(checked(messages))
-        self._queues = Queues(steering_mode, follow_up_mode)
-        self._events = Emitter(parent=listeners)
-        self._running: RunState | None = None
-        self._suspended: RunState | None = None
         self._recorded: tuple[str, int, int] | None = None
         """The last recorded run, where in the history it began and where it ended."""
         self._leaving: asyncio.Task[None] | None = None
-        self._idle: asyncio.Event | None = None  # made when somebody waits
         self.result: RunResult | None = None
 
     # --- running ---
@@ -88,13 +78,19 @@ class Conversation:
         deps: Any = None,
         limits: Limits | None = None,
         events: Iterable[str] = (),
+        around: Callable[[Coroutine[Any, Any, RunResult]], Coroutine[Any, Any, RunResult]] | None = None,
     ) -> EventStream:
         """`run` as an async iterator of events. Leaving the loop aborts the run; its error is raised at the end.
 
-        `events` names opt-in events to be included. The result is in `result` afterwards.
+        `events` names opt-in events to be included. The result is in `result` afterwards. `around` wraps the run.
         """
         run = self._new_run(run_id, deps, limits)
-        return self._stream(run, lambda: self._start(as_messages(prompt), True, run), events)
+
+        def start() -> Coroutine[Any, Any, RunResult]:
+            going = self._start(as_messages(prompt), True, run)
+            return going if around is None else around(going)
+
+        return self._stream(run, start, events)
 
     def stream_resume(self, answers: Mapping[str, HumanAnswer], *, events: Iterable[str] = ()) -> EventStream:
         """`resume` as an async iterator of events."""
@@ -124,8 +120,7 @@ class Conversation:
 
     def _again(self, deps: Any) -> RunState:
         """A run that will go over its past, with an empty history: the record holds what came before it."""
-        if self._running is not None:
-            raise _busy()
+        self._free()
         self._suspended, self._history = None, History()
         return self._new_run(None, deps, None)
 
@@ -142,66 +137,6 @@ class Conversation:
                 raise self.result.error
             return self.result
         return await self._execute(run, recorded.prompts, None, None, check=check)
-
-    # --- while it runs ---
-
-    def steer(self, message: str | Message) -> None:
-        """Put a message before the run's next request; the calls under way are finished first."""
-        self._queues.steering.append(queued(message, "steer"))
-
-    def follow_up(self, message: str | Message) -> None:
-        """Put a message after everything the run would do by itself."""
-        self._queues.follow_up.append(queued(message, "follow_up"))
-
-    def abort(self, reason: str | None = None) -> None:
-        """Stop the run under way. Nothing more leaves; history stays valid; queued messages stay queued. No-op when idle."""
-        if self._running is not None:
-            self._running.abort(reason)
-
-    async def wait_for_idle(self) -> None:
-        """Return once no run is under way."""
-        if self._running is not None:
-            if self._idle is None:
-                self._idle = asyncio.Event()
-            await self._idle.wait()
-
-    # --- looking ---
-
-    @property
-    def id(self) -> str:
-        if self._id is None:
-            self._id = os.urandom(16).hex()
-        return self._id
-
-    @property
-    def messages(self) -> HistoryView:
-        return self._history.view()
-
-    @property
-    def is_running(self) -> bool:
-        return self._running is not None
-
-    @property
-    def pending(self) -> tuple[PendingApproval, ...]:
-        """The calls that wait for a person, if the last run is suspended."""
-        return self._suspended.pending if self._suspended is not None else ()
-
-    @property
-    def queued(self) -> tuple[Message, ...]:
-        """What waits in the queues, steering first."""
-        return (*self._queues.steering, *self._queues.follow_up)
-
-    def clear_queues(self) -> None:
-        self._queues.steering.clear()
-        self._queues.follow_up.clear()
-
-    def subscribe(self, listener: Listener | Observer) -> Callable[[], None]:
-        """Hear every event of this conversation (opt-in ones by name, with `on`). Returns a function that ends it."""
-        return self._events.subscribe(listener)
-
-    def on(self, name: str, listener: Listener) -> Callable[[], None]:
-        """Hear events of one type. An unknown name is a `ConfigError`. Returns a function that ends it."""
-        return self._events.on(name, listener)
 
     async def compact(self, *, keep: int = 8, deps: Any = None) -> Compacted:
         """Replace all but about the last `keep` messages by a summary. On any failure the history stays as it is."""
@@ -224,6 +159,29 @@ class Conversation:
             self._history = History(done.messages)
         return done
 
+    # --- inner loops ---
+
+    def loop(self, which: str | Loop) -> Conversation:
+        """This talk's inner loop of that name, always the same one; a `Loop` makes one. `ConfigError` if that cannot be."""
+        loop: Conversation = self._group().open(which)
+        return loop
+
+    async def wait_for_loops(self) -> None:
+        """Return once no loop that a message has woken is at work any more."""
+        if self._loops is not None:
+            await self._loops.settle()
+
+    def stop_loops(self) -> None:
+        """Cancel the runs of loops that messages have woken. What waits for them stays queued."""
+        if self._loops is not None:
+            self._loops.stop()
+
+    def _group(self) -> Any:
+        if self._loops is None:
+            assert self.plan.open_loops is not None
+            self._loops = self.plan.open_loops(self)
+        return self._loops
+
     # --- inside ---
 
     def _new_run(self, run_id: str | None, deps: Any, limits: Limits | None) -> RunState:
@@ -238,12 +196,15 @@ class Conversation:
 
             run.shadow = Shadow(self.plan.shadow.current)
             run.hooks = run.shadow.visiting(run.hooks)
+        if self.plan.recovery is not None:
+            run.attempts = self._attempts = self._attempts or Attempts()
+        if self._loops is not None or self.plan.loops:
+            run.place = self._group().place()
         return run
 
     def _what_continues(self) -> tuple[list[Message], bool]:
         """The prompts to go on with, and whether steering is polled beside them."""
-        if self._running is not None:
-            raise _busy()
+        self._free()
         if self._suspended is not None:
             raise NothingToContinue("calls of this conversation wait for a person: use resume(answers)")
         if self._history.open_calls:
@@ -261,8 +222,7 @@ class Conversation:
         return batch, False
 
     def _check_answers(self, answers: Mapping[str, HumanAnswer]) -> None:
-        if self._running is not None:
-            raise _busy()
+        self._free()
         if self._suspended is None:
             raise NothingToContinue("no run of this conversation is waiting for answers")
         if not isinstance(answers, Mapping):
@@ -286,11 +246,11 @@ class Conversation:
 
     async def _start(self, prompts: Sequence[Message], check: bool, run: RunState) -> RunResult:
         await self._let_leave()
-        if self._running is not None:
-            raise _busy()
+        self._free()
         if self._suspended is not None:
             await self._give_up_waiting()
-            run.first_message = len(self._history)
+        if run.history is not self._history or run.first_message != len(self._history):
+            run.start_from(self._history)
         return await self._execute(run, prompts, None, None, check=check)
 
     async def _give_up_waiting(self) -> None:
@@ -318,8 +278,7 @@ class Conversation:
         self._recorded = old.run_id, old.first_message, len(self._history)
 
     def _begin(self, run: RunState, kind: Literal["run", "compaction"] = "run", resumed: bool = False) -> None:
-        if self._running is not None:
-            raise _busy()
+        self._free()
         run.begin_in(asyncio.current_task())
         self._running = run
         if self._events.observers:
@@ -329,10 +288,9 @@ class Conversation:
         if run.observed is not None:
             end(run)
         run.finished()
-        self._running = None
-        if self._idle is not None:
-            self._idle.set()
-            self._idle = None
+        if run.lasting is not None:
+            self._history = run.lasting
+        self._is_idle()
 
     async def _execute(
         self,
@@ -387,9 +345,3 @@ class Conversation:
         leaving, self._leaving = self._leaving, None
         if leaving is not None:
             await leaving
-
-
-def _busy() -> ConversationBusy:
-    return ConversationBusy(
-        "this conversation is already processing a prompt: use steer() or follow_up() to queue messages, or wait_for_idle() first"
-    )

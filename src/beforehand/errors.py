@@ -125,6 +125,7 @@ class HookFailed(RunError):
     """
 
     exit_code = 4
+    judged: Any = None  # the context it was asked about, while a recovery compares it with the next one's
 
     def __init__(self, hook: str, seam: str, where: str, why: str) -> None:
         super().__init__(f"hook {hook!r} at {seam} ({where}) {why}")
@@ -154,9 +155,10 @@ class JournalError(RunError):
 
 
 class ModelError(RunError):
-    """The model endpoint failed. `status` is the HTTP status, where there was one."""
+    """The model endpoint failed. `status` is the HTTP status, where there was one; `lasting`: waiting will not help."""
 
     exit_code = 5
+    lasting = False
 
     def __init__(self, message: str, *, status: int | None = None, retry_after: float | None = None) -> None:
         super().__init__(message)

@@ -119,6 +119,16 @@ class AgentEnd(Event):
     stop_reason: StopReason
 
 
+class HistoryCompacted(Event):
+    """A summary, `message`, has taken the place of the messages `removed`, about `tokens` long. `kept` stayed behind it."""
+
+    type: ClassVar[str] = "compacted"
+    message: Message
+    removed: Sequence[Message]
+    kept: int
+    tokens: int
+
+
 class RequestSent(Event):
     """Opt-in: a request left. Carries no key."""
 
@@ -191,7 +201,8 @@ EVENT_TYPES: dict[str, type[Event]] = {
     cls.type: cls
     for cls in (
         AgentStart, TurnStart, MessageStart, MessageUpdate, MessageRetracted, MessageEnd, ToolExecutionStart,
-        ToolExecutionUpdate, ToolExecutionEnd, DecisionMade, TurnEnd, AgentEnd, RequestSent, ResponseReceived, ProviderEvent,
+        ToolExecutionUpdate, ToolExecutionEnd, DecisionMade, TurnEnd, AgentEnd, HistoryCompacted, RequestSent,
+        ResponseReceived, ProviderEvent,
     )
 }  # fmt: skip
 

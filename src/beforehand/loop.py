@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .batch import Results, Suspension, resume_calls, run_calls
-from .closing import AFTER, Turn, close_turn, end_failed_turn, store_failure
+from .closing import AFTER, Turn, close_turn, end_failed_turn, store_failure, store_turn_error
+from .compaction import keep_in_bounds
 from .decisions import Answer, Block, Interrupt
 from .errors import Aborted, BeforehandError, HookFailed, RunError
 from .events import AgentEnd, AgentStart, MessageEnd, MessageStart, StopReason, TurnStart
 from .hooks.dispatch import dispatch
 from .messages import Message
-from .request import adopt_update, answer_message, apply_update, authorize, prepare_request, send
+from .recovery import recover
 from .replies import ask_once, take_answer
+from .request import adopt_update, answer_message, apply_update, authorize, prepare_request, send
 from .respond import ON_MESSAGE, receive_reply, same_role
 from .seams import BY_NAME, Cause, IncomingMessage, NextTurn, RunStart
 from .seams import TurnStart as BeforeTurn
@@ -42,7 +44,10 @@ async def run_loop(run: RunState, prompts: Sequence[Message], waiting: Suspensio
         return
     if run.events.takers["agent_start"]:
         await run.emit(AgentStart(**run.event_fields()))
-    await _turns(run, list(prompts), waiting, answers)
+    incoming = list(prompts)
+    await _turns(run, incoming, waiting, answers)
+    if run.plan.recovery is not None:
+        await recover(run, incoming, _turns)
     if run.stop_reason != "suspended":
         _flush_hook_queue(run)
     if run.events.takers["agent_end"]:
@@ -50,8 +55,13 @@ async def run_loop(run: RunState, prompts: Sequence[Message], waiting: Suspensio
         await run.emit(AgentEnd(messages=messages, stop_reason=run.stop_reason or "completed", **run.event_fields()))
 
 
-async def _turns(run: RunState, incoming: list[Message], waiting: Suspension | None, answers: object) -> None:
-    """Turns until one says stop. Failures between and before requests end here, with a record in the history."""
+async def _turns(
+    run: RunState, incoming: list[Message], waiting: Suspension | None = None, answers: object = None
+) -> None:  # fmt: skip
+    """Turns until one says stop. Failures between and before requests end here, with a record in the history.
+
+    What is left in `incoming` afterwards did not come so far as to be judged at seam 10.
+    """
     cause: Cause | None = None
     turn = Turn()
     try:
@@ -96,7 +106,7 @@ async def _turns(run: RunState, incoming: list[Message], waiting: Suspension | N
         run.stop_reason, run.error = "error", failure
         if run.journal is not None:
             run.journal.failed(failure)
-        record = await store_failure(run, str(failure))
+        record = await (store_failure if run.plan.recovery is None else store_turn_error)(run, str(failure))
         if not (isinstance(failure, HookFailed) and failure.seam == AFTER.name):
             await end_failed_turn(run, Turn(record), ask=False)
 
@@ -159,8 +169,9 @@ async def _begin_turn(run: RunState, incoming: list[Message], cause: Cause | Non
         run.journal.turn(run, cause, incoming)
     if run.events.takers["turn_start"]:
         await run.emit(TurnStart(number=run.turn, **run.event_fields()))
-    for message in incoming:
-        await _take_in(run, message)
+    while incoming:
+        await _take_in(run, incoming[0])
+        del incoming[0]
     if cause is None and run.poll_first and run.queues.steering:
         polled = run.queues.next_steering()
         if run.journal is not None:
@@ -204,6 +215,8 @@ async def _turn(run: RunState, turn: Turn) -> None:
         return
     if run.aborted:
         _check_abort(run)
+    if run.compact_at is not None:
+        await keep_in_bounds(run)
     outgoing = await prepare_request(run)
     ruling = await authorize(run, outgoing, "turn") if run.hooks.authorize_request else None
     if ruling is None:

@@ -233,6 +233,8 @@ def _part_problem(part: Part) -> str | None:
             value = getattr(part, field)
             if not isinstance(value, str):
                 return f"has a ToolCall whose {field} is a {type(value).__name__}, not text"
+        if not part.id:
+            return "has a ToolCall without an id, which no result could name"
     return None
 
 

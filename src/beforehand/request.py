@@ -167,9 +167,13 @@ def _convertible(fields: dict[str, Any]) -> dict[str, Any]:
     return fields
 
 
+def overhead(system: str, tools: Sequence[Any], answer: int | None) -> int:
+    """Tokens, as estimated, of what a request holds beside its messages, and of the answer that it leaves room for."""
+    return len(system) // 4 + (len(msgspec.json.encode(tools)) // 4 if tools else 0) + (answer or 0)
+
+
 def _check_size(request: Request, model: Model, window: int) -> None:
-    tools = len(msgspec.json.encode(request.tools)) // 4 if request.tools else 0
-    size = estimate_tokens(request.messages) + len(request.system) // 4 + tools + (request.options.max_tokens or 0)
+    size = estimate_tokens(request.messages) + overhead(request.system, request.tools, request.options.max_tokens)
     if size > window:
         raise RequestTooLarge(
             f"the request is about {size} tokens (answer included), but {model.name} takes {window}: "

@@ -18,8 +18,8 @@ class RunResult(Frozen, kw_only=True):
 
     `text` is the last reply's text, `messages` are all that the run added to the history, `pending` the calls that wait
     for a person (`stop_reason == "suspended"`), `reason` says why the run stopped where a hook or a limit stopped it.
-    `cost` is in the currency of the price table. `shadow` has a `Difference` for each value that the hooks in the shadow
-    would have decided otherwise.
+    `cost` is in the currency of the price table, `removed` are the messages whose place a summary has taken. `shadow` has a
+    `Difference` for each value that the hooks in the shadow would have decided otherwise.
     """
 
     text: str
@@ -33,6 +33,7 @@ class RunResult(Frozen, kw_only=True):
     turns: int
     cost: float
     reason: str | None
+    removed: tuple[Message, ...] = ()
     shadow: tuple[Any, ...] = ()
 
 
@@ -42,7 +43,7 @@ def result_of(run: RunState) -> RunResult:
         text=text_of_run(messages), messages=messages, usage=run.usage,
         stop_reason=run.stop_reason or "completed",
         decisions=tuple(run.decisions), error=run.error, pending=run.pending, run_id=run.run_id, turns=run.turn, cost=run.cost,
-        reason=run.reason, shadow=() if run.shadow is None else tuple(run.shadow.differences),
+        reason=run.reason, removed=run.removed, shadow=() if run.shadow is None else tuple(run.shadow.differences),
     )  # fmt: skip
 
 

@@ -42,15 +42,19 @@ class RunState:
     """The state of one run. The functions in `loop`, `toolcall` and their neighbours work on it."""
 
     __slots__ = (
-        "abandon", "aborted", "askers", "batching", "calls", "cancelled", "cancelling", "cancels_before",
-        "characters_released", "context", "decisions", "deps", "enabled", "error", "events", "first_message", "history",
-        "hook_queue", "hooks", "id_prefix", "info", "interrupt", "journal", "lease", "limits", "loop", "messages_made",
-        "model", "observed", "options", "outbox", "over", "own_cancels", "parent_call_id", "parent_run_id", "pending", "plan",
-        "poll_first", "queues", "reason", "requests_sent", "resend", "resends", "resent", "run_id", "scope", "scope_serial",
-        "sequential", "shadow", "signal", "slow_hook", "started", "stop_reason", "store", "suspension", "system", "task",
-        "tasks", "thinking_level", "thread", "tick", "tick_serial", "tool_specs", "tools", "tools_run", "turn", "usage",
-        "usage_cost", "wake",
+        "abandon", "aborted", "askers", "attempts", "batching", "calls", "cancelled", "cancelling", "cancels_before",
+        "characters_released", "compact_at", "context", "decisions", "deps", "enabled", "error", "events", "first_message",
+        "history", "hook_queue", "hooks", "id_prefix", "info", "interrupt", "journal", "lasting", "lease", "limits", "loop",
+        "messages_made", "model", "observed", "options", "outbox", "over", "own_cancels", "parent_call_id", "parent_run_id",
+        "pending", "place", "plan", "poll_first", "queues", "reason", "removed", "requests_sent", "resend", "resends",
+        "resent", "run_id", "scope", "scope_serial", "sequential", "shadow", "signal", "slow_hook", "started", "stop_reason",
+        "store", "suspension", "system", "task", "tasks", "thinking_level", "thread", "tick", "tick_serial", "tool_specs",
+        "tools", "tools_run", "turn", "usage", "usage_cost", "wake",
     )  # fmt: skip
+    attempts: Any
+    """The conversation's failures in a row. Set only where the plan has a recovery."""
+    place: Any
+    """Where the run is among its loops. Set only where there are some."""
 
     def __init__(self, plan: Plan, history: History, events: Emitter, queues: Queues) -> None:
         self.plan, self.history, self.events, self.queues = plan, history, events, queues
@@ -81,6 +85,8 @@ class RunState:
         self.decisions: list[DecisionRecord] = []
         self.calls: dict[str, Any] = {}
         self.first_message = len(history)
+        self.lasting: History | None = None
+        self.removed: tuple[Message, ...] = ()
         self.messages_made = 0
         self.requests_sent = self.characters_released = self.tools_run = 0
         self.hook_queue: list[Message] = []
@@ -124,6 +130,7 @@ class RunState:
 
     def use_limits(self, limits: Limits) -> None:
         self.limits = limits
+        self.compact_at = limits.compact_at
         self.slow_hook = float("inf") if limits.slow_hook_ms is None else limits.slow_hook_ms / 1e3
 
     def prepare_to_resume(self) -> None:
@@ -172,18 +179,41 @@ class RunState:
 
     def separate(self, messages: Sequence[Message]) -> None:
         """From now on requests are made from these messages; what happens is added to them and to the history."""
-        history, context = self.history, History(messages)
+        self.context = History(messages)
+        self._store_in(self.history, self.lasting, self.context)
+
+    def shorten(self, messages: Sequence[Message], removed: Sequence[Message]) -> None:
+        """From now on requests are made from these messages, the summary of those `removed` among them.
+
+        The conversation goes on from them too, unless the requests were made from something else than its history.
+        `history` itself stays whole until the run is over: views of it, and what the run has added, do not change.
+        """
+        was_history = self.context is (self.history if self.lasting is None else self.lasting)
+        self.separate(messages)
+        if was_history:
+            self.removed += tuple(removed)
+            self.lasting = self.context
+            self._store_in(self.history, self.lasting)
+
+    def _store_in(self, *histories: History | None) -> None:
+        appends = [history.append for history in histories if history is not None]
 
         def store(message: Message) -> None:
-            history.append(message)
-            context.append(message)
+            for append in appends:
+                append(message)
 
-        self.context, self.store = context, store if self.journal is None else self.journal.storing(store)
+        self.store = store if self.journal is None else self.journal.storing(store)
 
-    def note(self, verdict: str, reason: str, call_id: str | None = None) -> None:
-        """Record something that the core itself mended."""
+    def start_from(self, history: History) -> None:
+        """This is the history now: the conversation has gone on since this run was made."""
+        self.history = self.context = history
+        self.store = history.append
+        self.first_message = len(history)
+
+    def note(self, verdict: str, reason: str, call_id: str | None = None, seam: str = "repair") -> None:
+        """Record something that the core itself mended, or decided in a hook's place."""
         record = DecisionRecord(
-            hook="beforehand", where="core", seam="repair", verdict=verdict, reason=reason, digest=None, duration=0.0,
+            hook="beforehand", where="core", seam=seam, verdict=verdict, reason=reason, digest=None, duration=0.0,
             reversible=self.irreversible, run_id=self.run_id, loop=self.loop, turn=self.turn, call_id=call_id,
         )  # fmt: skip
         self.decisions.append(record)

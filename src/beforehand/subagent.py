@@ -10,6 +10,7 @@ import msgspec
 from .conversation import Conversation
 from .decisions import Deny, PendingApproval
 from .emitter import Emitter
+from .innerloops import no_channel, supervise
 from .results import RunResult
 from .seams import RunInfo
 from .plan import HookSource
@@ -38,7 +39,7 @@ class _Child:
         self.parent, self.call_id, self.inherit = parent, call_id, inherit
         plan = agent.plan
         hooks = HookSource(plan.hooks.current.inheriting(parent.hooks)) if inherit else plan.hooks
-        on_ask = plan.on_ask or parent.plan.on_ask
+        on_ask = no_channel if parent.plan.on_ask is no_channel else plan.on_ask or parent.plan.on_ask
         calling = parent.calls.get(call_id)
         if on_ask is None and calling is not None and calling.parent_id is not None:
             on_ask = _nobody  # a nested call cannot wait, so neither can what happens inside it
@@ -59,9 +60,9 @@ class _Child:
 
     async def work(self, going: Any) -> ToolResult:
         """Let the child run on; the parent's abort aborts it. Raises `Suspend` when it waits for a person."""
-        stop_watching = self.parent.signal.on_abort(lambda: self.talk.abort("the calling agent was aborted"))
+        stop_watching = self.parent.signal.on_abort(self._abort)
         try:
-            result: RunResult = await going
+            result: RunResult = await supervise(self.talk, going)
         finally:
             stop_watching()
         self.parent.usage_cost += result.cost - self.counted_cost
@@ -75,6 +76,10 @@ class _Child:
             ]
             raise Suspend(pending, self.resume)
         return as_tool_result(result)
+
+    def _abort(self) -> None:
+        self.talk.abort("the calling agent was aborted")
+        self.talk.stop_loops()
 
     async def resume(self, answers: Mapping[str, Any]) -> ToolResult:
         own = {call_id.removeprefix(f"{self.call_id}/"): answer for call_id, answer in answers.items() if answer is not None}

@@ -251,7 +251,8 @@ class Odd(BaseException):
     "problem", [RuntimeError("broken"), asyncio.CancelledError("mine"), Odd("odd")], ids=lambda e: type(e).__name__
 )
 @pytest.mark.parametrize(
-    "name", [name for name in EVENT_TYPES if name not in OPT_IN and name not in ("message_retracted", "tool_execution_update")]
+    "name",
+    [n for n in EVENT_TYPES if n not in OPT_IN and n not in ("message_retracted", "tool_execution_update", "compacted")],
 )
 async def test_a_listener_that_fails_is_logged_and_the_run_never_feels_it(
     name: str, problem: BaseException, caplog: pytest.LogCaptureFixture

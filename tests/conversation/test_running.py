@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from beforehand import (
-    Agent, AssistantMessage, ConversationBusy, CustomMessage, FrozenError, Hook, Model, NothingToContinue, Price,
+    Agent, AssistantMessage, ConfigError, ConversationBusy, CustomMessage, FrozenError, Hook, Model, NothingToContinue, Price,
     SystemMessage, Text, ToolCall, ToolContext, ToolMessage, Usage, UsageError, UserMessage, tool,
 )  # fmt: skip
 from beforehand.testing import FunctionModel, ScriptedModel, error, finish, text, tool_call
@@ -329,3 +329,8 @@ async def test_hooks_see_usage_turn_and_calls_as_they_are_now() -> None:
     await Agent(model=model, tools=[work], hooks=[Hook(seam="prepare_request", fn=note)]).run("go")
 
     assert seen == [(1, 0, [], True), (2, 15, [("work", "ran")], True)]
+
+
+def test_a_call_without_an_id_is_refused_at_the_door() -> None:
+    with pytest.raises(ConfigError, match=r"messages\[0\] has a ToolCall without an id"):
+        Agent(model=ScriptedModel()).conversation([AssistantMessage((ToolCall("", "work"),), "tool_calls")])

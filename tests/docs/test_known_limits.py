@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from beforehand import (
-    Agent, Approve, Ask, AssistantMessage, Block, Image, Interrupt, Limits, NothingToContinue, Replace, RequestTooLarge, Text,
-    Thinking, ToolMessage, UserMessage, hook, tool,
+    Agent, Approve, Ask, AssistantMessage, Block, Hook, Image, Interrupt, Limits, Loop, NothingToContinue, Replace,
+    RequestTooLarge, Text, Thinking, ToolMessage, UserMessage, hook, tool,
 )  # fmt: skip
 from beforehand.history import estimate_tokens
 from beforehand.models.openai_wire import encode_message
@@ -188,7 +188,7 @@ async def test_a_suspended_run_cannot_be_resumed_from_its_messages_alone() -> No
         await agent.conversation(talk.messages).resume({waiting: Approve()})
 
 
-async def test_a_history_that_has_grown_too_long_is_not_compacted_by_itself() -> None:
+async def test_compaction_and_recovery_are_off_until_somebody_turns_them_on() -> None:
     model = ScriptedModel([text("never")])
     long = [UserMessage("x" * 1000), AssistantMessage((Text("ok"),))]
     talk = Agent(model=model, limits=Limits(context_tokens=100)).conversation(long)
@@ -198,12 +198,34 @@ async def test_a_history_that_has_grown_too_long_is_not_compacted_by_itself() ->
     assert len(talk.messages[0].text) == 1000
 
 
-async def test_a_hook_of_another_loop_is_never_asked() -> None:
-    @hook.before_run(loops=["researcher"])
-    def never(start: Any) -> Block:
-        return Block("no")
+async def test_a_run_that_compacts_keeps_its_history_whole_until_it_is_over() -> None:
+    past = [m for n in range(9) for m in (UserMessage(f"{n}" + "x" * 400), AssistantMessage((Text("ok"),)))]
+    seen = []
 
-    assert (await Agent(model=ScriptedModel([text("hello")]), hooks=[never]).run("hi")).text == "hello"
+    @hook.on_message
+    def look(incoming: Any) -> None:
+        seen.append(len(incoming.history))
+
+    talk = Agent(model=ScriptedModel([text("SUMMARY"), text("end")]), hooks=[look], limits=Limits(compact_at=500)).conversation(
+        past
+    )
+    await talk.run("hi")
+    assert seen == [18, 19]
+    assert len(talk.messages) < 18
+
+
+async def test_an_inner_loop_has_nobody_to_ask() -> None:
+    @tool
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    ask = Hook(seam="before_tool_call", fn=lambda call: Ask("Pay?"))
+    agent = Agent(
+        model=one_call("pay"), tools=[pay], hooks=[ask], on_ask=lambda p: Approve(), loops=[Loop("helper", tools=["pay"])]
+    )
+    result = await agent.loop("helper").run("go")
+    assert "nobody to ask" in result.messages[2].text
 
 
 async def test_a_pattern_at_9_does_not_see_through_the_escapes_of_json_arguments() -> None:

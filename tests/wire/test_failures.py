@@ -100,6 +100,14 @@ async def test_codes_are_read_before_texts(
     assert error.status == status
 
 
+@pytest.mark.parametrize(("code", "lasting"), [("insufficient_quota", True), ("rate_limit_exceeded", False)])
+async def test_a_quota_that_is_used_up_is_marked_as_lasting(
+    endpoint: Endpoint, make_model: MakeModel, code: str, lasting: bool
+) -> None:  # fmt: skip
+    endpoint.script(answer({"error": {"message": "x", "code": code}}, 429))
+    assert (await failure(make_model(retries=Retries(attempts=1)))).lasting is lasting
+
+
 @pytest.mark.parametrize(
     "body",
     [

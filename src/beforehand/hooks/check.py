@@ -20,6 +20,10 @@ class Refused(Exception):
     """What a hook returned is not one of the things its seam takes. The text completes "hook X ..."."""
 
 
+class Late(Refused, TimeoutError):
+    """A hook gave no answer in time. Unlike other failures, the same call may succeed the next time."""
+
+
 def split(spec: SeamSpec, returned: Any) -> tuple[Verdict | None, tuple[Effect, ...]]:
     """The verdict and the effects in what a hook returned. Raises `Refused`."""
     if isinstance(returned, Decision):

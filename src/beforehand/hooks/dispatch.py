@@ -27,7 +27,7 @@ from ..events import DecisionMade, DecisionRecord
 from ..messages import AssistantMessage, Text, clean
 from ..seams import SeamSpec, Seen, digest_of
 from ..state import RunState
-from .check import Refused, split
+from .check import Late, Refused, split
 from .hook import Hook
 
 logger = logging.getLogger("beforehand")
@@ -267,7 +267,10 @@ async def _failed(run: RunState, spec: SeamSpec, hook: Hook, context: Any, error
     if hook.on_error == "closed" and spec.guards != "run":
         return Block(f"hook {hook.name!r} failed, so this was not let pass: it {why}")
     shown = error if isinstance(error, Exception) and spec.value is not None else None
-    raise HookFailed(hook.name, spec.name, hook.where, why) from shown
+    failure = HookFailed(hook.name, spec.name, hook.where, why)
+    if run.plan.recovery is not None and spec.value is not None:
+        failure.judged = context
+    raise failure from shown
 
 
 async def fail(run: RunState, spec: SeamSpec, hook: Hook, context: Any, why: str) -> None:
@@ -299,7 +302,7 @@ async def _within(seconds: float, work: asyncio.Future[Any], allowed: float) -> 
     try:
         done, _ = await asyncio.wait({work}, timeout=max(seconds, 0))
         if not done:
-            raise Refused(f"gave no answer within {allowed:g} s")
+            raise Late(f"gave no answer within {allowed:g} s")
         return result_of(work)
     finally:
         if not work.done():

@@ -22,13 +22,14 @@ class HookSet:
     Each seam is an attribute that holds its hooks, so that an unused seam costs one look. `grouped`: some stand for several.
     """
 
-    __slots__ = ("_by_tool", "grouped", "hooks", "loop", *BY_NAME)
+    __slots__ = ("_by_tool", "_inherited", "grouped", "hooks", "loop", *BY_NAME)
 
     def __init__(self, hooks: Iterable[Hook] = (), loop: str = "main", inherited: Iterable[Hook] = ()) -> None:
         """`inherited` hooks, a parent's, come first at their seams. One Hook object is asked once, however often given."""
-        first = sorted(inherited, key=lambda h: h.order)
+        self._inherited = tuple(inherited)
+        first = sorted(self._inherited, key=lambda h: h.order)
         own = sorted([h for h in _once(hooks, first) if _applies(h.loops, loop)], key=lambda h: h.order)
-        self.hooks: tuple[Hook, ...] = tuple(_once([*inherited, *hooks]))
+        self.hooks: tuple[Hook, ...] = tuple(_once([*self._inherited, *hooks]))
         self.loop = loop
         self.grouped = any([isinstance(hook, HookGroup) for hook in self.hooks])
         self._by_tool: dict[tuple[str, str], tuple[Hook, ...]] = {}
@@ -50,6 +51,10 @@ class HookSet:
             found = tuple(h for h in hooks if not h.tools or any(fnmatchcase(tool, glob) for glob in h.tools))
             self._by_tool[seam, tool] = found
         return found
+
+    def for_loop(self, loop: str) -> HookSet:
+        """This set for an inner loop: those of its hooks that apply there. What a parent has asked for stays."""
+        return HookSet(self.hooks, loop, self._inherited)
 
     def inheriting(self, parent: HookSet) -> HookSet:
         """This set for a sub-agent: its parent's hooks at 8 to 13 come first, whatever their order."""

@@ -168,8 +168,10 @@ def _build(place: Place, status: int, said: _Said, how: str) -> ModelError:
     if status in (401, 403) or (status < 500 and said.codes & _AUTHENTICATION):
         return AuthenticationError(f"{line}; check the key: api_key=, OPENAI_API_KEY or a get_api_key hook", status=status)
     if status == 429:
-        hint = "the quota is used up" if said.codes & _LASTING else "send less at once, or wait"
-        return RateLimited(f"{line}; {hint}", status=status)
+        lasting = bool(said.codes & _LASTING)
+        limited = RateLimited(f"{line}; {'the quota is used up' if lasting else 'send less at once, or wait'}", status=status)
+        limited.lasting = lasting
+        return limited
     if status >= 500:
         return ServerError(f"{line}; try again later", status=status)
     if status == 404:

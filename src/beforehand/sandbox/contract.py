@@ -60,7 +60,7 @@ class LambdaRaised(SandboxError):
     """The lambda raised an exception."""
 
 
-class LambdaTimedOut(SandboxError):
+class LambdaTimedOut(SandboxError, TimeoutError):
     """The lambda took longer than `SandboxLimits.wall_time`."""
 
 
