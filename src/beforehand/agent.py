@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from typing import Any, NoReturn
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from .assembly import listed, make_plan, watch
+from .assembly import listed, make_plan, project_arguments, watch
 from .conversation import Conversation, Prompt
 from .emitter import Emitter, Listener
-from .errors import FrozenError, UsageError
+from .errors import ConfigError, FrozenError, UsageError
 from .eventstream import EventStream
 from .hooks.hook import Hook
 from .limits import Limits
@@ -18,8 +19,13 @@ from .messages import Message, Options, Price, ThinkingLevel
 from .models.base import Model
 from .results import RunResult
 from .plan import Instructions, OnAsk, Plan
+from .settings import PreLlmHook
 from .subagent import delegate
 from .tools import Tool
+
+if TYPE_CHECKING:
+    from .config import Project
+    from .workspace import Workspace
 
 _LIMITS, _OPTIONS = Limits(), Options()  # frozen, so that all agents may share them
 
@@ -31,8 +37,10 @@ class Agent:
     `instructions` are text, or text and functions of the run whose text is appended for each request. `hooks` are hooks,
     objects with decorated methods, or paths: of Python files, rule files, or folders of rule files. Without a path for
     rules, the folder that BEFOREHAND_HOOKS_DIR (or LLM_CHAT_HOOKS_DIR) names is loaded. `on_ask` answers `Ask` while the
-    run waits; without it the run suspends. `prices` by model name make `run.cost`. Raises a `ConfigError` for anything
-    that can never work.
+    run waits; without it the run suspends. `prices` by model name make `run.cost`. `pre_llm_hook` is a block such as
+    `{"source": "lib/policy.ts:transform", "scope": "main"}`: a lambda in the folder `workspace` that makes each
+    conversational request. `project` is what `from_project` has read. Raises a `ConfigError` for anything that can never
+    work.
     """
 
     __slots__ = ("_listeners", "_settings", "plan")
@@ -57,10 +65,13 @@ class Agent:
         on_ask: OnAsk | None = None,
         prices: Mapping[str, Price] | None = None,
         name: str = "agent",
+        workspace: str | Path | Workspace | None = None,
+        pre_llm_hook: Mapping[str, Any] | PreLlmHook | None = None,
+        project: Project | None = None,
     ) -> None:
         settings = {
             "limits": limits, "options": options, "thinking_level": thinking_level, "tool_mode": tool_mode, "on_ask": on_ask,
-            "prices": prices, "name": name,
+            "prices": prices, "name": name, "workspace": workspace, "pre_llm_hook": pre_llm_hook, "project": project,
         }  # fmt: skip
         tools, hooks = tuple(listed(tools, "tools")), tuple(listed(hooks, "hooks"))
         listeners = tuple(listed(listeners, "listeners"))
@@ -79,6 +90,23 @@ class Agent:
         }  # fmt: skip
         for slot, value in (("plan", plan), ("_listeners", Emitter(listeners)), ("_settings", keep)):
             object.__setattr__(self, slot, value)
+
+    @classmethod
+    def from_project(
+        cls, path: str | Path, *, tools: Iterable[Tool | Callable[..., Any]] = (), hooks: Iterable[Hook | Any] = (), **more: Any
+    ) -> Agent:
+        """The agent a project file describes; `path` is the file, or a folder that has one.
+
+        `tools` and `hooks` are code, which no file holds; the file's rules come after `hooks`. `more` are arguments of
+        `Agent` that count instead of what the file says. An edit of `pre_llm_hook` counts from the next request on, all
+        else when the agent is made. Raises `ConfigError`: every mistake with its line.
+        """
+        arguments = {**project_arguments(path, tools, hooks), **more}
+        if arguments["model"] is None:
+            raise ConfigError(f'{path}: the field \'model\' is missing: write model = "openai:NAME", or pass model=')
+        if not isinstance(arguments["model"], str) and "base_url" not in more:
+            arguments["base_url"] = None  # a model that is passed has its own
+        return cls(**arguments)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise FrozenError(f"an Agent does not change: make another with agent.replace({name}=...)")

@@ -65,7 +65,11 @@ def make_plan(
     if not isinstance(options, Options):
         raise ConfigError(f"options={options!r} must be an Options(...)")
     options = options.sealed()
-    made = load_tools(tools)
+    made, owned = load_tools(tools), []
+    project = settings["project"]
+    if project is not None:
+        made, owned = importlib.import_module("beforehand.config.tools").owned_tools(project, made)
+    owned += _pre_llm_hooks(settings, limits)
     if (why := invalid_options(options, {tool.name for tool in made})) is not None:
         raise ConfigError(f"options=...: {why}")
     level = settings["thinking_level"]
@@ -90,10 +94,31 @@ def make_plan(
         return cache[name]
 
     return Plan(
-        model=loaded, system=system, dynamic=dynamic, tools=made, hooks=load_hooks(hooks), limits=limits,
+        model=loaded, system=system, dynamic=dynamic, tools=made, hooks=load_hooks([*hooks, *owned]), limits=limits,
         options=options, tool_mode=settings["tool_mode"], prices=prices, on_ask=on_ask, resolve_model=resolve,
-        name=settings["name"],
+        name=settings["name"], project=None if project is None else project.settings,
     )  # fmt: skip
+
+
+def _pre_llm_hooks(settings: Mapping[str, Any], limits: Limits) -> list[Hook]:
+    """The lambda before each conversational request: fixed, or as a project file says at the time."""
+    block, project = settings["pre_llm_hook"], settings["project"]
+    if block is None and project is None:
+        return []
+    config = importlib.import_module("beforehand.config.hook")
+    return [config.live_hook(project, limits) if block is None else config.fixed_hook(block, settings["workspace"], limits)]
+
+
+def project_arguments(path: str | Path, tools: Iterable[Any], hooks: Iterable[Any]) -> dict[str, Any]:
+    """A project file as arguments of `Agent`. Raises `ConfigError` (also `ProjectFileError`)."""
+    project = importlib.import_module("beforehand.config").read_project(path)
+    said, rules = project.settings, project.path("hooks_dir")
+    return {
+        "model": said.model, "base_url": said.base_url, "instructions": said.instructions, "limits": said.limits.of_runs(),
+        "tools": tuple(listed(tools, "tools")),
+        "hooks": (*listed(hooks, "hooks"), *([] if rules is None else [rules])),
+        "project": project,
+    }  # fmt: skip
 
 
 def _prices(given: Mapping[str, Any]) -> dict[str, Price]:

@@ -23,6 +23,8 @@ class Limits(Frozen, kw_only=True):
     tool_timeout: float | None = None
     context_tokens: int | None = None
     """The model's window. A larger request, as estimated after every hook, is not sent."""
+    execution_timeout_ms: float | None = 60_000
+    """The longest a `pre_llm_hook` may take; 300,000 is the most that counts."""
     max_result_chars: int | None = None
     """A longer tool result is cut, and says so."""
 

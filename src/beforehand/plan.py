@@ -10,6 +10,7 @@ from .decisions import HumanAnswer, PendingApproval
 from .frozen import Frozen
 from .limits import Limits
 from .messages import Options, Price
+from .settings import ProjectSettings
 from .tools import Tool
 
 OnAsk = Callable[[PendingApproval], Awaitable[HumanAnswer] | HumanAnswer]
@@ -44,3 +45,5 @@ class Plan(Frozen, kw_only=True):
     on_ask: OnAsk | None
     resolve_model: Callable[[str], Any]
     name: str = "agent"
+    project: ProjectSettings | None = None
+    """What the project file said when the agent was made. `None` for an agent without one."""

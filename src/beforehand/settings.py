@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+import re
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta
 
+from .errors import ConfigError
 from .frozen import Frozen
 from .limits import Limits
 
@@ -15,8 +17,14 @@ MAX_LOOPS = 16
 MAX_TARGETS = 64
 
 Text: TypeAlias = Annotated[str, Meta(min_length=1)]
-LoopName: TypeAlias = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}\Z")]
-"""Small letters, digits, `_` and `-`, at most 32 of them. "main" is the loop that always exists."""
+LoopName: TypeAlias = Annotated[
+    str,
+    Meta(
+        pattern=r"^[a-z0-9][a-z0-9_-]{0,31}\Z",
+        extra={"expected": "a loop's name (at most 32 of a-z, 0-9, _ and -, the first a letter or a digit)"},
+    ),
+]
+"""Of an inner loop. "main" is the loop that always exists."""
 TimeoutMs: TypeAlias = Annotated[int, Meta(ge=1_000, le=MAX_TIMEOUT_MS)]
 Count: TypeAlias = Annotated[int, Meta(ge=0)]
 Positive: TypeAlias = Annotated[int, Meta(ge=1)]
@@ -26,8 +34,23 @@ Unbounded: TypeAlias = Literal["none"]
 
 Scope = Literal["all", "main", "loops"]
 
+_IDENTIFIER = re.compile(r"[A-Za-z_$][\w$]*\Z", re.ASCII)
 
-class PreLlmHook(Frozen, kw_only=True):
+
+def split_source(text: object) -> tuple[str, str]:
+    """Path and function of "lib/x.py:gate". Without a function it is `main`. Raises `ConfigError`."""
+    if not isinstance(text, str) or not text.strip():
+        raise ConfigError(f'a lambda is named by its file and function, such as "lib/x.py:gate", not {text!r}')
+    text = text.strip()
+    path, colon, function = text.rpartition(":")
+    if not colon or not _IDENTIFIER.match(function):
+        path, function = text, "main"
+    if not path.endswith((".py", ".ts", ".js")):
+        raise ConfigError(f"{text!r} names no lambda: its file must end in .py, .ts or .js")
+    return path, function
+
+
+class PreLlmHook(Frozen, kw_only=True, forbid_unknown_fields=True):
     """A lambda that makes the request of every conversational call, just before it is sent.
 
     `source` is a file in the workspace and a function in it: "lib/policy.ts:transform"; without a function `main`.
@@ -46,17 +69,17 @@ class PreLlmHook(Frozen, kw_only=True):
             return self.include_main if loop == "main" else loop in self.loops
         return self.scope == "all" or loop == "main"
 
-    def timeout(self, limits: LimitSettings) -> float:
+    def timeout(self, limits: Limits) -> float:
         """Seconds one call may take."""
-        longest = min(limits.execution_timeout_ms, MAX_TIMEOUT_MS)
-        return (longest if self.timeout_ms is None else min(self.timeout_ms, longest)) / 1000
+        bounds = (self.timeout_ms, limits.execution_timeout_ms, MAX_TIMEOUT_MS)
+        return min([bound for bound in bounds if bound is not None]) / 1000
 
 
-class LimitSettings(Frozen, kw_only=True):
+class LimitSettings(Frozen, kw_only=True, forbid_unknown_fields=True):
     """The bounds of runs and lambdas. `"none"` lifts a bound; a field that is left out keeps the default of `Limits`."""
 
     execution_timeout_ms: Positive = 60_000
-    """The longest a lambda may take; nothing takes more than 300,000."""
+    """The longest a `pre_llm_hook` may take. 300,000 is the most that counts."""
     max_turns: Positive | Unbounded | None = None
     max_resends: Count | Unbounded | None = None
     max_hold: Count | Unbounded | None = None
@@ -71,11 +94,11 @@ class LimitSettings(Frozen, kw_only=True):
 
     def of_runs(self) -> Limits:
         """The bounds of a run."""
-        given = {name: getattr(self, name) for name in Limits.__struct_fields__}
+        given: dict[str, Any] = {name: getattr(self, name) for name in self.__struct_fields__}
         return Limits(**{name: None if value == "none" else value for name, value in given.items() if value is not None})
 
 
-class CodeExecution(Frozen, kw_only=True):
+class CodeExecution(Frozen, kw_only=True, forbid_unknown_fields=True):
     """Which methods of the `adf` bridge are on. One that is off answers `DISABLED`, whatever `[[tools]]` say."""
 
     model_invoke: bool = True
@@ -88,7 +111,7 @@ class CodeExecution(Frozen, kw_only=True):
     """Methods that only authorised code may call. A list that is given replaces this one."""
 
 
-class Recovery(Frozen, kw_only=True):
+class Recovery(Frozen, kw_only=True, forbid_unknown_fields=True):
     """What happens after a failed call: so many attempts more, each after twice the wait, give or take a fifth."""
 
     auto_retry: bool = True
@@ -97,13 +120,13 @@ class Recovery(Frozen, kw_only=True):
     max_delay_ms: Count = 300_000
 
 
-class ContextSettings(Frozen, kw_only=True):
+class ContextSettings(Frozen, kw_only=True, forbid_unknown_fields=True):
     """When history is compacted: at so many tokens. `"none"`: never by itself."""
 
     compact_threshold: Positive | Unbounded = 100_000
 
 
-class LoopSettings(Frozen, kw_only=True):
+class LoopSettings(Frozen, kw_only=True, forbid_unknown_fields=True):
     """An inner loop: a stream of turns with a history of its own. `tools` names those it may use, of the enabled ones."""
 
     name: LoopName
@@ -114,7 +137,7 @@ class LoopSettings(Frozen, kw_only=True):
     enabled: bool = True
 
 
-class ToolSettings(Frozen, kw_only=True):
+class ToolSettings(Frozen, kw_only=True, forbid_unknown_fields=True):
     """What the owner says about a tool.
 
     | enabled | restricted | the model | authorised code | other code |
@@ -134,7 +157,7 @@ class ToolSettings(Frozen, kw_only=True):
     """"never": a call whose outcome is unknown is not run again, whatever the tool says. Nothing here can allow it."""
 
 
-class ProjectSettings(Frozen, kw_only=True):
+class ProjectSettings(Frozen, kw_only=True, forbid_unknown_fields=True):
     """A whole project file. Paths are relative to the file."""
 
     model: Text | None = None
@@ -153,9 +176,9 @@ class ProjectSettings(Frozen, kw_only=True):
     loops: Annotated[tuple[LoopSettings, ...], Meta(max_length=MAX_LOOPS)] = ()
     tools: tuple[ToolSettings, ...] = ()
 
-    def tool(self, name: str) -> ToolSettings:
-        """What is said about this tool: one that is not named is enabled, visible and not restricted."""
-        return next((t for t in self.tools if t.name == name), ToolSettings(name=name))
+    def tool(self, name: str) -> ToolSettings | None:
+        """What is said about this tool. `None`, nothing: then it is enabled, visible and not restricted."""
+        return next((tool for tool in self.tools if tool.name == name), None)
 
     def loop(self, name: str) -> LoopSettings | None:
         return next((loop for loop in self.loops if loop.name == name), None)

@@ -3,8 +3,9 @@
 from ..settings import (
     CodeExecution, ContextSettings, LimitSettings, LoopSettings, PreLlmHook, ProjectSettings, Recovery, ToolSettings,
 )  # fmt: skip
+from .project import Project, ProjectFileError, find_project, read_project
 
 __all__ = [
-    "CodeExecution", "ContextSettings", "LimitSettings", "LoopSettings", "PreLlmHook", "ProjectSettings", "Recovery",
-    "ToolSettings",
+    "CodeExecution", "ContextSettings", "LimitSettings", "LoopSettings", "PreLlmHook", "Project", "ProjectFileError",
+    "ProjectSettings", "Recovery", "ToolSettings", "find_project", "read_project",
 ]  # fmt: skip

@@ -1,0 +1,38 @@
+"""A project file that may change while the agent is at work."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path as FilePath
+
+from ..errors import ConfigError
+from .project import Project, read_project
+
+SETTLED_NS = 2_000_000_000
+"""Only a file last written so long ago is known to be the one that was read, if it looks the same: clocks of file systems
+are coarse, and two writes within one tick leave the same time."""
+
+
+class LiveProject:
+    """The project as its file says now. There is no watcher: whoever asks has the file looked at."""
+
+    def __init__(self, project: Project) -> None:
+        self.file: FilePath = project.file
+        self._project = project
+        self._seen: tuple[int, ...] | None = None
+
+    def current(self) -> Project:
+        """Raises `ConfigError` (also `ProjectFileError`) while the file cannot be used."""
+        try:
+            found = os.stat(self.file)
+        except OSError as error:
+            self._seen = None
+            raise ConfigError(f"the project file {self.file} cannot be read: {error.strerror}") from None
+        looks = (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino, found.st_dev)
+        if looks != self._seen:
+            self._seen = None
+            self._project = read_project(self.file)
+            if time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns) > SETTLED_NS:
+                self._seen = looks
+        return self._project
