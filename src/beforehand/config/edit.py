@@ -1,0 +1,122 @@
+"""Writing a `pre_llm_hook` into a project file. Everything else in the file stays as it is written: comments, order, spaces."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tomllib
+from collections.abc import Callable
+from pathlib import Path as FilePath
+from typing import Any
+
+from ..errors import ConfigError
+from ..settings import PreLlmHook
+from .block import NAME, block_of
+from .project import read_project, shown_path
+
+
+def write_hook(file: FilePath, hook: PreLlmHook) -> None:
+    """Put the hook into the file. A file that cannot be read as a project is left alone: `ConfigError`."""
+    read_project(file)
+    data = file.read_bytes()
+    text = data.decode()
+    block = block_of(hook)
+    new = _EDITORS[file.suffix](text, block)
+    if "\r\n" in text and not re.search(r"(?<!\r)\n", text):
+        new = re.sub(r"(?<!\r)\n", "\r\n", new)
+    wanted = {**_LOADERS[file.suffix](text), NAME: block}
+    if _loaded(file.suffix, new) != wanted:
+        raise ConfigError(
+            f"{shown_path(file)}: {NAME} is written in a way that cannot be edited here; "
+            f"put this in its place: {json.dumps(block)}"
+        )
+    if file.read_bytes() != data:
+        raise ConfigError(f"{shown_path(file)} was changed by somebody else in the meantime: nothing was written, try again")
+    real = file.resolve()
+    temporary = real.with_name(f".{real.name}.{os.urandom(6).hex()}.new")
+    try:
+        temporary.write_bytes(new.encode())
+        temporary.chmod(real.stat().st_mode & 0o7777)
+        temporary.replace(real)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _loaded(suffix: str, text: str) -> Any:
+    try:
+        return _LOADERS[suffix](text)
+    except ValueError:
+        return None
+
+
+# --- TOML ----------------------------------------------------------------------------------------
+
+
+def _edit_toml(text: str, block: dict[str, Any]) -> str:
+    import tomlkit
+
+    document = tomlkit.parse(text)
+    there = document.get(NAME)
+    if there is None:
+        table = tomlkit.table()
+        for name, value in block.items():
+            table.add(name, value)
+        document[NAME] = table
+        return tomlkit.dumps(document)
+    for name in [name for name in there if name not in block]:
+        del there[name]
+    for name, value in block.items():
+        if there.get(name) != value:
+            there[name] = value
+    return tomlkit.dumps(document)
+
+
+# --- JSON ----------------------------------------------------------------------------------------
+
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},:]|[^\s\[\]{},:"]+')
+
+
+def _edit_json(text: str, block: dict[str, Any]) -> str:
+    unit = _indent(text)
+    shown = json.dumps(block, ensure_ascii=False, indent=unit)
+    if unit is not None:
+        shown = shown.replace("\n", "\n" + unit)
+    span = _member(text)
+    if span is not None:
+        return text[: span[0]] + shown + text[span[1] :]
+    closing = text.rindex("}")
+    before = text[:closing].rstrip()
+    comma = "" if before.endswith("{") else ","
+    if unit is None:
+        return f'{before}{comma}{" " if comma else ""}"{NAME}": {shown}{text[closing:]}'
+    return f'{before}{comma}\n{unit}"{NAME}": {shown}\n{text[closing:]}'
+
+
+def _indent(text: str) -> str | None:
+    """What one level is indented with, `None` if the file is written in one line."""
+    found = re.search(r"\{[ \t]*\r?\n([ \t]+)\"", text)
+    if found:
+        return found[1]
+    return "  " if re.fullmatch(r"\s*\{\s*\}\s*", text) else None
+
+
+def _member(text: str) -> tuple[int, int] | None:
+    """From where to where the value of the member stands in a valid object."""
+    depth, start = 0, None
+    tokens = list(_TOKEN.finditer(text))
+    for i, token in enumerate(tokens):
+        sign = token[0]
+        if sign in "{[":
+            depth += 1
+        elif sign in "}]":
+            depth -= 1
+            if start is not None and depth == 1:
+                return start, token.end()
+        elif depth == 1 and sign == ":" and json.loads(tokens[i - 1][0]) == NAME:
+            start = tokens[i + 1].start()
+    return None
+
+
+_EDITORS: dict[str, Callable[[str, dict[str, Any]], str]] = {".toml": _edit_toml, ".json": _edit_json}
+_LOADERS: dict[str, Callable[[str], Any]] = {".toml": tomllib.loads, ".json": json.loads}
