@@ -111,7 +111,7 @@ class CodeExecution(Frozen, kw_only=True, forbid_unknown_fields=True):
     """Methods that only authorised code may call. A list that is given replaces this one."""
 
 
-class Recovery(Frozen, kw_only=True, forbid_unknown_fields=True):
+class RecoverySettings(Frozen, kw_only=True, forbid_unknown_fields=True):
     """What happens after a failed call: so many attempts more, each after twice the wait, give or take a fifth."""
 
     auto_retry: bool = True
@@ -171,7 +171,7 @@ class ProjectSettings(Frozen, kw_only=True, forbid_unknown_fields=True):
     pre_llm_hook: PreLlmHook | None = None
     limits: LimitSettings = LimitSettings()
     code_execution: CodeExecution = CodeExecution()
-    recovery: Recovery = Recovery()
+    recovery: RecoverySettings = RecoverySettings()
     context: ContextSettings = ContextSettings()
     loops: Annotated[tuple[LoopSettings, ...], Meta(max_length=MAX_LOOPS)] = ()
     tools: tuple[ToolSettings, ...] = ()

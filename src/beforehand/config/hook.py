@@ -121,7 +121,10 @@ class PreLlmFunction:
             made = self.lambda_of(now)
         except ConfigError as error:
             raise Refused(f"cannot be used: {' '.join(str(error).split())}") from None
-        return await made.fn(call)
+        try:
+            return await made.fn(call)
+        except ImportError as error:
+            raise Refused(f"failed: nothing here can run {now.block.source}: the package {error.name} is missing") from None
 
     def lambda_of(self, now: Now) -> Hook:
         """The lambda of a block. Raises `ConfigError` if there is none, or nothing that could run it."""

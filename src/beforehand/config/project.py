@@ -188,12 +188,20 @@ def _paths(value: Mapping[str, Any], file: FilePath) -> Iterator[tuple[Path, str
         yield (NAME,), "the field 'workspace' is missing beside it: in which folder is its lambda?"
     folders = {name: file.parent / value[name] for name in ("workspace", "hooks_dir") if name in value}
     for name, folder in folders.items():
-        if not folder.is_dir():
+        if not _is_folder(folder):
             yield (name,), f"there is no folder {value[name]!r} in {shown_path(file.parent)}"
-    root = folders["workspace"].resolve() if "workspace" in folders else None
-    if root is None or not root.is_dir():
+    folders = {name: folder.resolve() for name, folder in folders.items() if _is_folder(folder)}
+    root = folders.get("workspace")
+    if root is None:
         return
     if file.resolve().is_relative_to(root):
         yield ("workspace",), "this project file lies in it, where lambdas can write: give the workspace a folder of its own"
-    if "hooks_dir" in folders and folders["hooks_dir"].resolve().is_relative_to(root):
+    if "hooks_dir" in folders and folders["hooks_dir"].is_relative_to(root):
         yield ("hooks_dir",), "it lies in the workspace, where lambdas can write: rules belong outside of it"
+
+
+def _is_folder(path: FilePath) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # a name no file can have
+        return False
