@@ -20,7 +20,7 @@ Text: TypeAlias = Annotated[str, Meta(min_length=1)]
 LoopName: TypeAlias = Annotated[
     str,
     Meta(
-        pattern=r"^[a-z0-9][a-z0-9_-]{0,31}\Z",
+        pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$",
         extra={"expected": "a loop's name (at most 32 of a-z, 0-9, _ and -, the first a letter or a digit)"},
     ),
 ]

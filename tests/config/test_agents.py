@@ -1,6 +1,7 @@
 """An agent made from a project file, and what each block makes of it."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -135,7 +136,8 @@ def test_an_owner_lowers_replay_and_cannot_raise_it(folder):
 
 def test_a_tool_nobody_brings_is_a_mistake_with_its_line(folder):
     folder.toml('model = "openai:x"\n[[tools]]\nname = "serach"\n')
-    with pytest.raises(ConfigError, match=r"^beforehand.toml:3:1: tools\[0\].name: there is no tool 'serach', did you mean 'search'\?$"):
+    where = "beforehand.toml:3:1: tools[0].name: "
+    with pytest.raises(ConfigError, match=re.escape(f"{where}there is no tool 'serach', did you mean 'search'?")):
         Agent.from_project(folder.root, tools=[search])
     with pytest.raises(ConfigError, match="there is no tool 'serach': the agent has none"):
         Agent.from_project(folder.root)
@@ -230,7 +232,7 @@ async def test_switching_nested_lambdas_off_counts_at_the_next_request(folder):
     await agent.run("hello")
     assert model.requests[0].system == "nested"
     folder.toml(HOOKED + "[code_execution]\nsys_lambda = false\n")
-    with pytest.raises(HookFailed, match="DISABLED: adf.sys_lambda is switched off"):
+    with pytest.raises(HookFailed, match=r"DISABLED: adf.sys_lambda is switched off"):
         await agent.run("hello")
     assert len(model.requests) == 1
 
@@ -242,7 +244,7 @@ async def test_an_agent_made_of_this_one_keeps_the_hook(folder):
     assert model.requests[0].system == "seen"
 
 
-async def test_a_project_without_a_hook_imports_and_starts_nothing(folder):
+def test_a_project_without_a_hook_imports_and_starts_nothing(folder):
     folder.toml('model = "openai:m"\n[[tools]]\nname = "search"\nvisible = false\n[[loops]]\nname = "a"\n')
     script = (
         "import sys\n"
@@ -251,14 +253,14 @@ async def test_a_project_without_a_hook_imports_and_starts_nothing(folder):
         "@tool\ndef search(query: str) -> str:\n    '''Find.'''\n    return ''\n"
         "agent = Agent.from_project('.', tools=[search], model=ScriptedModel([text('hi')]))\n"
         "assert agent.run_sync('hello').text == 'hi'\n"
-        "heavy = ('beforehand.workspace', 'beforehand.sandbox', 'beforehand.rules', 'pydantic_monty', 'deno', 're2', 'yaml', 'tomlkit')\n"
-        "print([name for name in heavy if name in sys.modules])\n"
+        "print([name for name in sys.argv[1:] if name in sys.modules])\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=folder.root)
+    heavy = ("beforehand.workspace", "beforehand.sandbox", "beforehand.rules", "pydantic_monty", "deno", "re2", "yaml", "tomlkit")
+    done = subprocess.run([sys.executable, "-c", script, *heavy], capture_output=True, text=True, check=False, cwd=folder.root)
     assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
-async def test_without_the_sandbox_a_selected_hook_fails_closed_in_one_line(folder):
+def test_without_the_sandbox_a_selected_hook_fails_closed_in_one_line(folder):
     """As where the extra is not installed: the packages that run lambdas cannot be imported."""
     folder.lambda_("export function transform({ request }) { return request }", "x.ts")
     folder.toml("")

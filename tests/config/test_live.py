@@ -50,7 +50,7 @@ def test_while_a_file_is_broken_nothing_of_it_counts(folder):
         with pytest.raises(ConfigError, match="this is not TOML"):
             live.current()
     file.unlink()
-    with pytest.raises(ConfigError, match="the project file .*beforehand.toml cannot be read: No such file"):
+    with pytest.raises(ConfigError, match=r"the project file .*beforehand.toml cannot be read: No such file"):
         live.current()
     file.write_text('model = "openai:c"')
     assert live.current().settings.model == "openai:c"

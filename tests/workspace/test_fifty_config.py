@@ -181,7 +181,7 @@ MALFORMED = [
 async def test_35_a_malformed_hook_fails_calls_it_is_not_for(project, block):
     project.says({"source": "lib/x.py:transform", "scope": "loops", "loops": ["researcher"]})
     agent = project.agent()
-    project.says(None, **{"pre_llm_hook": block})
+    project.says(None, pre_llm_hook=block)
     await fails(agent, "pre_llm_hook")
     with pytest.raises(HookFailed):
         await systems(agent, "writer")

@@ -78,11 +78,12 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},:]|[^\s\[\]{},:"]+')
 
 
 def _edit_json(text: str, block: dict[str, Any]) -> str:
-    unit = _indent(text)
+    if json.loads(text).get(NAME) == block:
+        return text
+    unit, span = _layout(text)
     shown = json.dumps(block, ensure_ascii=False, indent=unit)
     if unit is not None:
         shown = shown.replace("\n", "\n" + unit)
-    span = _member(text)
     if span is not None:
         return text[: span[0]] + shown + text[span[1] :]
     closing = text.rindex("}")
@@ -93,17 +94,10 @@ def _edit_json(text: str, block: dict[str, Any]) -> str:
     return f'{before}{comma}\n{unit}"{NAME}": {shown}\n{text[closing:]}'
 
 
-def _indent(text: str) -> str | None:
-    """What one level is indented with, `None` if the file is written in one line."""
-    found = re.search(r"\{[ \t]*\r?\n([ \t]+)\"", text)
-    if found:
-        return found[1]
-    return "  " if re.fullmatch(r"\s*\{\s*\}\s*", text) else None
-
-
-def _member(text: str) -> tuple[int, int] | None:
-    """From where to where the value of the member stands in a valid object."""
-    depth, start = 0, None
+def _layout(text: str) -> tuple[str | None, tuple[int, int] | None]:
+    """Of a valid object: what a member is indented with (`None`: all is in one line), and where the hook's value stands."""
+    unit: str | None = "  " if re.fullmatch(r"\s*\{\s*\}\s*", text) else None
+    depth, start, span = 0, None, None
     tokens = list(_TOKEN.finditer(text))
     for i, token in enumerate(tokens):
         sign = token[0]
@@ -111,11 +105,15 @@ def _member(text: str) -> tuple[int, int] | None:
             depth += 1
         elif sign in "}]":
             depth -= 1
-            if start is not None and depth == 1:
-                return start, token.end()
-        elif depth == 1 and sign == ":" and json.loads(tokens[i - 1][0]) == NAME:
-            start = tokens[i + 1].start()
-    return None
+            if start is not None and span is None and depth == 1:
+                span = start, token.end()
+        elif depth == 1 and sign == ":":
+            name = tokens[i - 1]
+            indent = re.search(r"\n([ \t]+)\Z", text[: name.start()])
+            unit = unit or (indent[1] if indent else None)
+            if json.loads(name[0]) == NAME:
+                start = tokens[i + 1].start()
+    return unit, span
 
 
 _EDITORS: dict[str, Callable[[str, dict[str, Any]], str]] = {".toml": _edit_toml, ".json": _edit_json}

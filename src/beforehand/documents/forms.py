@@ -145,7 +145,7 @@ def _string(kind: types.StrType, value: Any) -> str | None:
         return f"expected a string, got {shown(value)}"
     if kind.min_length and not value:
         return "expected a string that is not empty: leave the field out if there is nothing to say"
-    if kind.pattern is not None and not re.search(kind.pattern, value):
+    if kind.pattern is not None and not re.fullmatch(kind.pattern, value):  # `$` alone would let a last newline pass
         return f"expected a string that matches {kind.pattern}, got {shown(value)}"
     try:
         value.encode()
