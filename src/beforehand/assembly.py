@@ -102,11 +102,13 @@ def make_plan(
 
 def _pre_llm_hooks(settings: Mapping[str, Any], limits: Limits) -> list[Hook]:
     """The lambda before each conversational request: fixed, or as a project file says at the time."""
-    block, project = settings["pre_llm_hook"], settings["project"]
+    block, project, workspace = settings["pre_llm_hook"], settings["project"], settings["workspace"]
+    if isinstance(workspace, str | Path) and not Path(workspace).is_dir():
+        raise ConfigError(f"there is no folder {workspace}: a workspace is a folder that holds lambdas")
     if block is None and project is None:
         return []
     config = importlib.import_module("beforehand.config.hook")
-    return [config.live_hook(project, limits) if block is None else config.fixed_hook(block, settings["workspace"], limits)]
+    return [config.live_hook(project, limits) if block is None else config.fixed_hook(block, workspace, limits)]
 
 
 def project_arguments(path: str | Path, tools: Iterable[Any], hooks: Iterable[Any]) -> dict[str, Any]:
@@ -117,7 +119,7 @@ def project_arguments(path: str | Path, tools: Iterable[Any], hooks: Iterable[An
         "model": said.model, "base_url": said.base_url, "instructions": said.instructions, "limits": said.limits.of_runs(),
         "tools": tuple(listed(tools, "tools")),
         "hooks": (*listed(hooks, "hooks"), *([] if rules is None else [rules])),
-        "project": project,
+        "project": project, "workspace": project.path("workspace"),
     }  # fmt: skip
 
 

@@ -196,7 +196,7 @@ async def test_the_hook_sees_what_the_other_hooks_made_of_the_request(folder):
         return change
 
     model = ScriptedModel([text("hello")])
-    hooks = [says("late", order=2000), says("early"), says("usual", order=999)]
+    hooks = [says("late", order=2), says("early"), says("usual", order=0.5)]
     await Agent.from_project(folder.root, model=model, hooks=hooks, instructions="first").run("hello")
     assert model.requests[0].system == "first early usual lambda late"
 
@@ -285,3 +285,17 @@ def test_without_the_sandbox_a_selected_hook_fails_closed_in_one_line(folder):
     assert all(line.startswith("HookFailed 0 0 hook 'pre_llm_hook' at before_provider_call") for line in lines)
     assert "beforehand[js]" in lines[0]
     assert "nothing here can run lib/x.py:transform: the package pydantic_monty is missing" in lines[1]
+
+
+async def test_a_block_in_python_counts_instead_of_the_files(folder):
+    folder.lambda_("def main(input):\n    return {**input['request'], 'system': 'other'}\n", "y.py")
+    folder.toml(HOOKED)
+    model = ScriptedModel([text("hello"), text("hello")])
+    await Agent.from_project(folder.root, model=model, pre_llm_hook={"source": "lib/y.py"}).run("hello")
+    await Agent.from_project(folder.root, model=model).replace(pre_llm_hook={"source": "lib/y.py"}).run("hello")
+    assert [r.system for r in model.requests] == ["other", "other"]
+
+
+def test_a_workspace_that_is_not_there_is_a_mistake_without_a_hook_too(folder):
+    with pytest.raises(ConfigError, match="there is no folder nowhere: a workspace is a folder that holds lambdas"):
+        Agent(model=ScriptedModel([]), workspace="nowhere")

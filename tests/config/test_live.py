@@ -1,12 +1,14 @@
 """The project file is looked at when a request is due: an edit counts at once, and costs nothing while there is none."""
 
 import os
+import sys
+from contextlib import contextmanager
 
 import pytest
 
 from beforehand import ConfigError
 from beforehand.config import read_project
-from beforehand.config.live import LiveProject
+from beforehand.config.live import SETTLED_NS, LiveProject
 
 OLD = 1_000_000_000
 
@@ -15,11 +17,54 @@ def written_long_ago(file):
     os.utime(file, (OLD, OLD))
 
 
-def test_an_unchanged_file_is_not_read_again(folder, monkeypatch):
+def test_a_file_that_says_the_same_stays_the_same_project(folder):
     file = folder.toml('model = "openai:a"')
     live = LiveProject(read_project(file))
-    assert live.current() is not None
-    assert live.current().settings.model == "openai:a"
+    first = live.current()
+    assert first.settings.model == "openai:a"
+    assert live.current() is first
+    file.write_text('model = "openai:a"')
+    assert live.current() is first
+
+
+def test_a_file_that_has_settled_is_only_looked_at(folder):
+    file = folder.toml('model = "openai:a"')
+    now = [file.stat().st_mtime_ns + SETTLED_NS]
+    live = LiveProject(read_project(file), clock=lambda: now[0])
+    with opened(file) as times:
+        live.current()
+        live.current()
+    assert len(times) > 2  # it may have been written again within one tick of the clock
+    now[0] += SETTLED_NS
+    live.current()
+    with opened(file) as times:
+        assert live.current().settings.model == "openai:a"
+    assert times == []
+    file.write_text('model = "openai:b"')
+    assert live.current().settings.model == "openai:b"
+
+
+_watched = []
+
+
+def _audit(event, args):
+    for path, times in _watched:
+        if event == "open" and str(args[0]) == path:
+            times.append(args)
+
+
+sys.addaudithook(_audit)
+
+
+@contextmanager
+def opened(file):
+    """Each time the file is opened meanwhile."""
+    watch = (str(file), [])
+    _watched.append(watch)
+    try:
+        yield watch[1]
+    finally:
+        _watched.remove(watch)
 
 
 def test_two_edits_within_one_tick_of_the_clock_are_both_seen(folder):

@@ -18,8 +18,8 @@ from .project import Project
 if TYPE_CHECKING:
     from ..workspace import Workspace
 
-ORDER = 1000
-"""After every other hook that shapes the request, unless that one asks to come later: what it returns is what is sent."""
+ORDER = 1
+"""After the other hooks that shape the request, wherever they were registered. One with a higher order has the last word."""
 
 HIDDEN = ("base_url", "hooks_dir", "workspace")
 """What `adf.sys_get_config` does not show: where things are outside of the workspace."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path as FilePath
 
 from ..errors import ConfigError
@@ -17,22 +18,30 @@ are coarse, and two writes within one tick leave the same time."""
 class LiveProject:
     """The project as its file says now. There is no watcher: whoever asks has the file looked at."""
 
-    def __init__(self, project: Project) -> None:
+    def __init__(self, project: Project, clock: Callable[[], int] = time.time_ns) -> None:
+        """`clock` tells the time in nanoseconds since 1970, as file systems do."""
         self.file: FilePath = project.file
+        self._clock = clock
         self._project = project
         self._seen: tuple[int, ...] | None = None
+        self._text: bytes | None = None
 
     def current(self) -> Project:
-        """Raises `ConfigError` (also `ProjectFileError`) while the file cannot be used."""
+        """The same object for as long as the file says the same. `ConfigError` while the file cannot be used."""
         try:
             found = os.stat(self.file)
+            looks = (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino, found.st_dev)
+            if looks == self._seen:
+                return self._project
+            self._seen = None
+            text = self.file.read_bytes()
         except OSError as error:
-            self._seen = None
+            self._seen = self._text = None
             raise ConfigError(f"the project file {self.file} cannot be read: {error.strerror}") from None
-        looks = (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino, found.st_dev)
-        if looks != self._seen:
-            self._seen = None
+        if text != self._text:
+            self._text = None  # in case of a mistake
             self._project = read_project(self.file)
-            if time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns) > SETTLED_NS:
-                self._seen = looks
+            self._text = text
+        if self._clock() - max(found.st_mtime_ns, found.st_ctime_ns) > SETTLED_NS:
+            self._seen = looks
         return self._project
