@@ -81,6 +81,22 @@ def test_a_run_needs_a_model_from_somewhere(folder: Path) -> None:
     refused(beforehand("run", "Hi", "--project", "agent", cwd=folder), "there is no project file in agent")
 
 
+# --- hooks ---
+
+
+def test_the_hooks_of_a_project_are_listed_in_the_order_they_are_asked(folder: Path) -> None:
+    (folder / "beforehand.toml").write_text(PROJECT + BLOCK + '[[tools]]\nname = "wipe"\nrestricted = true\n')
+    (folder / "rules" / "a.json").write_text(RULE)
+    (folder / "tools.py").write_text('from beforehand import tool\n@tool\ndef wipe() -> str:\n    """Delete."""\n    return ""\n')
+    done = beforehand("hooks", "--project", ".", "--tools", "tools.py", cwd=folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = done.stdout.splitlines()
+    assert [row.split()[:2] for row in rows] == [["6", "before_provider_call"], ["9", "on_chunk"], ["12", "before_tool_call"]]
+    assert rows[0].split("  ")[1:] == ["pre_llm_hook", "1", "all", "closed: lets nothing pass", "beforehand.toml:9"]
+    assert "tools.restricted" in rows[2]
+    assert "tools wipe" in rows[2]
+
+
 # --- check ---
 
 

@@ -98,12 +98,14 @@ def run(
 
 
 @app.command()
-def hooks(hooks: HookFiles = None, tools: ToolFiles = None, plain: Plain = False, debug: Debug = False) -> None:
+def hooks(
+    hooks: HookFiles = None, tools: ToolFiles = None, project: ProjectFile = None, plain: Plain = False, debug: Debug = False
+) -> None:
     """List what is registered: seam, order, from where, for what, and what a failure means."""
     with reported(debug):
         from .listing import list_hooks
 
-        list_hooks(tuple(hooks or ()), tuple(tools or ()), console_for(sys.stdout, plain))
+        list_hooks(tuple(hooks or ()), tuple(tools or ()), console_for(sys.stdout, plain), project)
 
 
 @app.command()
