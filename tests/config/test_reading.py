@@ -262,8 +262,10 @@ def nearly_projects(draw):
         if name not in BLOCKS or draw(st.integers(0, 9)) == 0:
             whole[name] = draw(WORDS | ANY)
             continue
+
         def block(fields=BLOCKS[name]):
             return st.dictionaries(st.sampled_from(fields), WORDS | ANY, max_size=4)
+
         whole[name] = draw(st.lists(block(), max_size=3) if name in ("loops", "tools") else block())
     return whole
 

@@ -158,7 +158,7 @@ def test_34_other_scopes_take_no_loops(project, scope, field):
     block = {"source": "lib/x.py", **({} if scope is None else {"scope": scope}), **field}
     (name,) = field
     assert wrong(project, block) == [
-        f"pre_llm_hook.{name}: {name!r} goes with scope = \"loops\", and the scope here is \"{scope or 'all'}\""
+        f'pre_llm_hook.{name}: {name!r} goes with scope = "loops", and the scope here is "{scope or "all"}"'
     ]
 
 

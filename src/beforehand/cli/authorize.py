@@ -18,7 +18,7 @@ def authority_of(project: Path, workspace: Path | None) -> Authority:
         found = read_project(find_project(project))
         workspace = found.path("workspace")
         if workspace is None:
-            raise ConfigError(f"{found.file} names no workspace: write workspace = \"agent\", or use --workspace FOLDER")
+            raise ConfigError(f'{found.file} names no workspace: write workspace = "agent", or use --workspace FOLDER')
     return Authority(workspace)
 
 

@@ -66,4 +66,3 @@ def _write(file: Path, draft: Draft, workspace: Path | None) -> None:
     write_hook(file, hook)
     if not (workspace / path).is_file() and not (workspace / hook.source).is_file():
         complain(f"note: there is no file {path} in {workspace} yet; until there is, no request leaves where the hook runs")
-

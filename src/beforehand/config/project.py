@@ -157,7 +157,7 @@ def _loops(value: list[dict[str, Any]], path: Path) -> Iterator[tuple[Path, str]
     yield from _named_twice(value, path, "loop")
     for i, loop in enumerate(value):
         if loop["name"] == "main":
-            yield (*path, i, "name"), "\"main\" always exists and is not declared: an inner loop needs another name"
+            yield (*path, i, "name"), '"main" always exists and is not declared: an inner loop needs another name'
         tools = loop.get("tools", [])
         for j, tool in enumerate(tools):
             if tool in tools[:j]:
@@ -183,7 +183,7 @@ _MEANINGS: dict[str, Callable[[Any, Path], Any]] = {
 def _paths(value: Mapping[str, Any], file: FilePath) -> Iterator[tuple[Path, str]]:
     """Folders must be there, and nothing that says what may run may lie where lambdas can write."""
     if "base_url" in value and "model" not in value:
-        yield ("base_url",), "it is where the model is, and no model is named here: write model = \"openai:NAME\" beside it"
+        yield ("base_url",), 'it is where the model is, and no model is named here: write model = "openai:NAME" beside it'
     if NAME in value and "workspace" not in value:
         yield (NAME,), "the field 'workspace' is missing beside it: in which folder is its lambda?"
     folders = {name: file.parent / value[name] for name in ("workspace", "hooks_dir") if name in value}
