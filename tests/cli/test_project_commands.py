@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
+from typing import Any
 
 import pytest
 
@@ -32,6 +34,21 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "agent" / "lib" / "x.py").write_text(HOOK)
     (tmp_path / "beforehand.toml").write_text(PROJECT)
     return tmp_path
+
+
+Command = Callable[..., CompletedProcess[str]]
+
+
+@pytest.fixture
+def command(folder: Path, monkeypatch: pytest.MonkeyPatch, run_here: Callable[..., Any]) -> Command:
+    """The command in this process, with the folder as working directory."""
+    monkeypatch.chdir(folder)
+
+    def run(*args: str) -> CompletedProcess[str]:
+        done = run_here(*args)
+        return CompletedProcess(args, done.code, done.out, done.err)
+
+    return run
 
 
 def refused(done: CompletedProcess[str], why: str) -> None:
@@ -100,10 +117,10 @@ def test_the_hooks_of_a_project_are_listed_in_the_order_they_are_asked(folder: P
 # --- check ---
 
 
-def test_a_right_project_is_described_with_its_rules(folder: Path) -> None:
+def test_a_right_project_is_described_with_its_rules(folder: Path, command: Command) -> None:
     (folder / "beforehand.toml").write_text(PROJECT + BLOCK)
     (folder / "rules" / "a.json").write_text(RULE)
-    done = beforehand("check", ".", cwd=folder)
+    done = command("check", ".")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
         "beforehand.toml: model openai:m, inner loops: researcher, tools declared: none",
@@ -123,24 +140,24 @@ def test_a_right_project_is_described_with_its_rules(folder: Path) -> None:
         ("model = ", "error: beforehand.toml:1:9: this is not TOML"),
     ],
 )
-def test_a_wrong_project_is_code_2(folder: Path, text: str, said: str) -> None:
+def test_a_wrong_project_is_code_2(folder: Path, command: Command, text: str, said: str) -> None:
     (folder / "beforehand.toml").write_text(text)
-    done = beforehand("check", ".", cwd=folder)
+    done = command("check", ".")
     assert (done.returncode, done.stderr) == (2, "")
     assert said in done.stdout
 
 
-def test_wrong_rules_of_a_right_project_are_code_2(folder: Path) -> None:
+def test_wrong_rules_of_a_right_project_are_code_2(folder: Path, command: Command) -> None:
     (folder / "rules" / "a.json").write_text('{"target": "tol"}')
-    done = beforehand("check", "beforehand.toml", cwd=folder)
+    done = command("check", "beforehand.toml")
     assert done.returncode == 2
     assert "error: rules/a.json:1:2: target: there is no target 'tol'" in done.stdout
 
 
-def test_the_schema_of_project_files(folder: Path) -> None:
+def test_the_schema_of_project_files(folder: Path, command: Command) -> None:
     import jsonschema_rs
 
-    done = beforehand("schema", "project", cwd=folder)
+    done = command("schema", "project")
     validator = jsonschema_rs.validator_for(json.loads(done.stdout))
     assert validator.is_valid({"model": "openai:m", "pre_llm_hook": {"source": "lib/x.ts", "timeout_ms": 1000}})
     for wrong in ({"modle": 1}, {"pre_llm_hook": {"source": "lib/x.ts", "timeout_ms": 999}}, {"loops": [{"name": "A"}]}):
@@ -150,9 +167,9 @@ def test_the_schema_of_project_files(folder: Path) -> None:
 # --- targets ---
 
 
-def test_a_new_hook_starts_with_main_and_rows_come_and_go(folder: Path) -> None:
+def test_a_new_hook_starts_with_main_and_rows_come_and_go(folder: Path, command: Command) -> None:
     def rows(*args: str) -> list[str]:
-        done = beforehand("targets", *args, cwd=folder)
+        done = command("targets", *args)
         assert (done.returncode, done.stderr) == (0, "")
         return done.stdout.splitlines()
 
@@ -191,61 +208,61 @@ def test_a_new_hook_starts_with_main_and_rows_come_and_go(folder: Path) -> None:
         (["add", "a", "--project", "agent"], "there is no project file in agent"),
     ],
 )
-def test_an_invalid_draft_writes_nothing(folder: Path, args: list[str], why: str) -> None:
+def test_an_invalid_draft_writes_nothing(folder: Path, command: Command, args: list[str], why: str) -> None:
     (folder / "beforehand.toml").write_text(PROJECT + BLOCK)
-    refused(beforehand("targets", *args, cwd=folder), why)
+    refused(command("targets", *args), why)
     assert (folder / "beforehand.toml").read_text() == PROJECT + BLOCK
 
 
-def test_all_is_not_narrowed_by_adding_to_it(folder: Path) -> None:
+def test_all_is_not_narrowed_by_adding_to_it(folder: Path, command: Command) -> None:
     text = PROJECT + BLOCK.replace('scope = "main"\n', "")
     (folder / "beforehand.toml").write_text(text)
-    refused(beforehand("targets", "add", "x", cwd=folder), "the hook runs in all loops, 'x' among them")
+    refused(command("targets", "add", "x"), "the hook runs in all loops, 'x' among them")
     assert (folder / "beforehand.toml").read_text() == text
 
 
-def test_a_source_that_is_not_there_yet_is_noted(folder: Path) -> None:
-    done = beforehand("targets", "--source", "lib/new.py:f", cwd=folder)
+def test_a_source_that_is_not_there_yet_is_noted(folder: Path, command: Command) -> None:
+    done = command("targets", "--source", "lib/new.py:f")
     assert done.returncode == 0
     assert done.stderr == (
         "note: there is no file lib/new.py in agent yet; until there is, no request leaves where the hook runs\n"
     )
 
 
-def test_a_hook_needs_a_workspace(folder: Path) -> None:
+def test_a_hook_needs_a_workspace(folder: Path, command: Command) -> None:
     (folder / "beforehand.toml").write_text('model = "openai:m"\n')
-    refused(beforehand("targets", "--source", "lib/x.py", cwd=folder), "the field 'workspace' is missing")
+    refused(command("targets", "--source", "lib/x.py"), "the field 'workspace' is missing")
 
 
 # --- authorize ---
 
 
-def test_a_file_is_authorised_as_it_is_until_it_changes(folder: Path) -> None:
+def test_a_file_is_authorised_as_it_is_until_it_changes(folder: Path, command: Command) -> None:
     digest = hashlib.sha256(HOOK.encode()).hexdigest()
-    done = beforehand("authorize", "lib/x.py", cwd=folder)
+    done = command("authorize", "lib/x.py")
     assert (done.returncode, done.stdout) == (0, f"authorised lib/x.py as it is now (sha256 {digest[:12]})\n")
     authority = Authority(folder / "agent")
     assert authority.is_authorized("lib/x.py", HOOK.encode())
-    assert beforehand("authorize", "--list", cwd=folder).stdout == "lib/x.py  authorised\n"
+    assert command("authorize", "--list").stdout == "lib/x.py  authorised\n"
     (folder / "agent" / "lib" / "x.py").write_text(HOOK + "#")
-    assert beforehand("authorize", "--list", cwd=folder).stdout == "lib/x.py  CHANGED since it was authorised\n"
-    assert beforehand("authorize", "lib/x.py", "--revoke", cwd=folder).stdout == "lib/x.py: no longer authorised\n"
-    assert beforehand("authorize", "lib/x.py", "--revoke", cwd=folder).stdout == "lib/x.py was not authorised\n"
+    assert command("authorize", "--list").stdout == "lib/x.py  CHANGED since it was authorised\n"
+    assert command("authorize", "lib/x.py", "--revoke").stdout == "lib/x.py: no longer authorised\n"
+    assert command("authorize", "lib/x.py", "--revoke").stdout == "lib/x.py was not authorised\n"
     assert not authority.is_authorized("lib/x.py", HOOK.encode())
 
 
-def test_protection_is_set_and_shown(folder: Path) -> None:
-    done = beforehand("authorize", "--protect", "read_only", "lib/x.py", cwd=folder)
+def test_protection_is_set_and_shown(folder: Path, command: Command) -> None:
+    done = command("authorize", "--protect", "read_only", "lib/x.py")
     assert (done.returncode, done.stdout) == (0, "protection of lib/x.py: read_only\n")
     assert Authority(folder / "agent").protection("lib/x.py") == "read_only"
-    assert beforehand("authorize", "--list", cwd=folder).stdout == "lib/x.py  -  read_only\n"
-    beforehand("authorize", "--protect", "none", "lib/x.py", cwd=folder)
-    assert beforehand("authorize", "--list", cwd=folder).stdout.startswith("nothing in ")
+    assert command("authorize", "--list").stdout == "lib/x.py  -  read_only\n"
+    command("authorize", "--protect", "none", "lib/x.py")
+    assert command("authorize", "--list").stdout.startswith("nothing in ")
 
 
-def test_a_path_from_here_and_a_workspace_by_name_will_do(folder: Path, tmp_path: Path) -> None:
+def test_a_path_from_here_and_a_workspace_by_name_will_do(folder: Path, command: Command) -> None:
     (folder / "beforehand.toml").unlink()
-    done = beforehand("authorize", "agent/lib/x.py", "--workspace", "agent", cwd=folder)
+    done = command("authorize", "agent/lib/x.py", "--workspace", "agent")
     assert done.stdout.startswith("authorised lib/x.py as it is now")
     assert Authority(folder / "agent").is_authorized("lib/x.py", HOOK.encode())
 
@@ -265,12 +282,12 @@ def test_a_path_from_here_and_a_workspace_by_name_will_do(folder: Path, tmp_path
         (["--list", "--workspace", "nowhere"], "there is no folder nowhere"),
     ],
 )
-def test_what_cannot_be_authorised_changes_nothing(folder: Path, args: list[str], why: str) -> None:
+def test_what_cannot_be_authorised_changes_nothing(folder: Path, command: Command, args: list[str], why: str) -> None:
     (folder / "agent" / "notes.txt").write_text("hello")
-    refused(beforehand("authorize", *args, cwd=folder), why)
+    refused(command("authorize", *args), why)
     assert not (folder / "agent.authority.json").exists()
 
 
-def test_a_project_without_a_workspace_has_nothing_to_authorise(folder: Path) -> None:
+def test_a_project_without_a_workspace_has_nothing_to_authorise(folder: Path, command: Command) -> None:
     (folder / "beforehand.toml").write_text('model = "openai:m"\n')
-    refused(beforehand("authorize", "--list", cwd=folder), "beforehand.toml names no workspace")
+    refused(command("authorize", "--list"), "beforehand.toml names no workspace")

@@ -175,6 +175,8 @@ TOML_FILES = [
     "", "\n", "# only a comment", 'model = "openai:m"', 'model = "openai:m"\n[[tools]]\nname = "x"\n# end\n',
     'pre_llm_hook = { source = "lib/y.py", scope = "all" } # inline\nmodel = "openai:m"\n',
     'pre_llm_hook.source = "lib/y.py"\npre_llm_hook.scope = "loops"\npre_llm_hook.loops = ["z"]\nmodel = "openai:m"\n',
+    'pre_llm_hook.source = "lib/y.py"\nmodel = "openai:m"\npre_llm_hook.scope = "all"\n[limits]\nmax_turns = 3\n',
+    '[[tools]]\nname = "x"\n[limits]\nmax_turns = 3',
     "[limits]\nmax_turns = 3\n\n[pre_llm_hook]\nsource = 'lib/y.py'\n\n\n[[loops]]\nname = 'q'\n",
     '["pre_llm_hook"]\n"source" = """lib/y.py"""\n', TOML,
 ]  # fmt: skip

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, MutableMapping
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -22,15 +22,15 @@ def write_hook(file: FilePath, hook: PreLlmHook) -> None:
     data = file.read_bytes()
     text = data.decode()
     block = block_of(hook)
-    new = _EDITORS[file.suffix](text, block)
-    if "\r\n" in text and not re.search(r"(?<!\r)\n", text):
-        new = re.sub(r"(?<!\r)\n", "\r\n", new)
     wanted = {**_LOADERS[file.suffix](text), NAME: block}
-    if _loaded(file.suffix, new) != wanted:
+    new = next((made for made in _edits(file.suffix, text, block) if _loaded(file.suffix, made) == wanted), None)
+    if new is None:
         raise ConfigError(
             f"{shown_path(file)}: {NAME} is written in a way that cannot be edited here; "
             f"put this in its place: {json.dumps(block)}"
         )
+    if "\r\n" in text and not re.search(r"(?<!\r)\n", text):
+        new = re.sub(r"(?<!\r)\n", "\r\n", new)
     if file.read_bytes() != data:
         raise ConfigError(f"{shown_path(file)} was changed by somebody else in the meantime: nothing was written, try again")
     real = file.resolve()
@@ -43,6 +43,18 @@ def write_hook(file: FilePath, hook: PreLlmHook) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def _edits(suffix: str, text: str, block: dict[str, Any]) -> Iterator[str]:
+    """The text with the block in it, done in one way after the other. Each is to be looked at before it is used."""
+    if suffix == ".json":
+        yield _edit_json(text, block)
+        return
+    for edit in (_edit_table, _new_table):
+        try:
+            yield edit(text, block)
+        except Exception:  # noqa: S112 - a style of writing that tomlkit reads and cannot change
+            continue
+
+
 def _loaded(suffix: str, text: str) -> Any:
     try:
         return _LOADERS[suffix](text)
@@ -53,22 +65,32 @@ def _loaded(suffix: str, text: str) -> Any:
 # --- TOML ----------------------------------------------------------------------------------------
 
 
-def _edit_toml(text: str, block: dict[str, Any]) -> str:
+def _edit_table(text: str, block: dict[str, Any]) -> str:
+    """Field by field where they stand, so that comments between them stay."""
     import tomlkit
 
     document = tomlkit.parse(text)
-    there = document.get(NAME)
-    if there is None:
-        table = tomlkit.table()
-        for name, value in block.items():
-            table.add(name, value)
-        document[NAME] = table
-        return tomlkit.dumps(document)
+    there = document[NAME]
+    assert isinstance(there, MutableMapping)
     for name in [name for name in there if name not in block]:
         del there[name]
     for name, value in block.items():
         if there.get(name) != value:
             there[name] = value
+    return tomlkit.dumps(document)
+
+
+def _new_table(text: str, block: dict[str, Any]) -> str:
+    """A table at the end, in the place of what there was."""
+    import tomlkit
+
+    document = tomlkit.parse(text)
+    if NAME in document:
+        document.remove(NAME)
+    table = tomlkit.table()
+    for name, value in block.items():
+        table.add(name, value)
+    document[NAME] = table
     return tomlkit.dumps(document)
 
 
@@ -116,5 +138,4 @@ def _layout(text: str) -> tuple[str | None, tuple[int, int] | None]:
     return unit, span
 
 
-_EDITORS: dict[str, Callable[[str, dict[str, Any]], str]] = {".toml": _edit_toml, ".json": _edit_json}
 _LOADERS: dict[str, Callable[[str], Any]] = {".toml": tomllib.loads, ".json": json.loads}
