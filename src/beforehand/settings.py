@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextvars import ContextVar
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
@@ -155,6 +156,11 @@ class ToolSettings(Frozen, kw_only=True, forbid_unknown_fields=True):
     restricted: bool = False
     replay: Literal["never"] | None = None
     """"never": a call whose outcome is unknown is not run again, whatever the tool says. Nothing here can allow it."""
+
+
+GRANTED: ContextVar[str] = ContextVar("beforehand_granted", default="")
+"""The id of the call that authorised code is making just now: nobody is asked about a restricted tool then. It says nothing
+about calls that come out of that one."""
 
 
 class ProjectSettings(Frozen, kw_only=True, forbid_unknown_fields=True):

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from beforehand import Agent, ConfigError, HookFailed, Limits, Replace, hook, tool
+from beforehand import Agent, ConfigError, HookFailed, Limits, Replace, ToolContext, hook, tool
 from beforehand.decisions import Approve, Deny
-from beforehand.settings import PreLlmHook
+from beforehand.settings import GRANTED, PreLlmHook
 from beforehand.testing import ScriptedModel, text, tool_call
 from beforehand.workspace import Workspace
 
@@ -124,6 +124,36 @@ async def test_a_restricted_tool_waits_where_nobody_answers_at_once(folder):
     model = ScriptedModel([tool_call("wipe", {"path": "x"})])
     result = await Agent.from_project(folder.root, model=model, tools=[wipe]).run("go")
     assert result.stop_reason == "suspended"
+
+
+@pytest.mark.parametrize(
+    ("granted", "path", "said"),
+    [
+        ("c1/1", ["wipe"], "wiped x"),
+        ("", ["wipe"], "nobody can be asked from inside a tool"),
+        ("c1", ["wipe"], "nobody can be asked from inside a tool"),
+        ("c1/1", ["between", "wipe"], "nobody can be asked from inside a tool"),
+        ("c1/1/1", ["between", "wipe"], "wiped x"),
+    ],
+)
+async def test_authorised_code_may_make_the_one_call_it_was_granted(folder, granted, path, said):
+    """As the bridge does it: the id of the call is granted in the context of that call."""
+    folder.toml('[[tools]]\nname = "wipe"\nrestricted = true\n')
+
+    @tool
+    async def between(ctx: ToolContext) -> str:
+        """Call on."""
+        return (await ctx.call_tool("wipe", {"path": "x"})).text
+
+    @tool
+    async def code(ctx: ToolContext) -> str:
+        """Run code."""
+        GRANTED.set(granted)
+        return (await ctx.call_tool(path[0], {} if path[1:] else {"path": "x"})).text
+
+    model = ScriptedModel([tool_call("code", {}, id="c1"), text("done")])
+    await Agent.from_project(folder.root, model=model, tools=[code, between, wipe]).run("go")
+    assert said in model.requests[1].messages[-1].text
 
 
 def test_an_owner_lowers_replay_and_cannot_raise_it(folder):

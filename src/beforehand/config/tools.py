@@ -11,6 +11,7 @@ from ..decisions import Ask, Replace
 from ..documents.problems import did_you_mean
 from ..errors import ConfigError
 from ..hooks.hook import Hook
+from ..settings import GRANTED
 from ..tools import Tool
 from .project import Project
 
@@ -62,8 +63,8 @@ def _asking(project: Project) -> list[Hook]:
     if not names:
         return []
 
-    def ask_first(call: Any) -> Ask:
-        return Ask(f"{call.name} is restricted: may it run?")
+    def ask_first(call: Any) -> Ask | None:
+        return None if GRANTED.get() == call.call_id else Ask(f"{call.name} is restricted: may it run?")
 
     globs = tuple([_literal(name) for name in names])
     return [Hook(seam="before_tool_call", fn=ask_first, name="tools.restricted", tools=globs, where=project.where("tools"))]
