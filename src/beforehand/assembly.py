@@ -113,12 +113,13 @@ def _pre_llm_hooks(settings: Mapping[str, Any], limits: Limits) -> list[Hook]:
 
 def project_arguments(path: str | Path, tools: Iterable[Any], hooks: Iterable[Any]) -> dict[str, Any]:
     """A project file as arguments of `Agent`. Raises `ConfigError` (also `ProjectFileError`)."""
-    project = importlib.import_module("beforehand.config").read_project(path)
+    config = importlib.import_module("beforehand.config.project")
+    project = config.read_project(path)
     said, rules = project.settings, project.path("hooks_dir")
     return {
         "model": said.model, "base_url": said.base_url, "instructions": said.instructions, "limits": said.limits.of_runs(),
         "tools": tuple(listed(tools, "tools")),
-        "hooks": (*listed(hooks, "hooks"), *([] if rules is None else [rules])),
+        "hooks": (*listed(hooks, "hooks"), *([] if rules is None else [config.shown_path(rules)])),
         "project": project, "workspace": project.path("workspace"),
     }  # fmt: skip
 

@@ -128,13 +128,17 @@ class ContextSettings(Frozen, kw_only=True, forbid_unknown_fields=True):
 
 
 class LoopSettings(Frozen, kw_only=True, forbid_unknown_fields=True):
-    """An inner loop: a stream of turns with a history of its own. `tools` names those it may use, of the enabled ones."""
+    """An inner loop: a stream of turns with a history of its own.
+
+    `tools` names those it may use (globs will do), of the enabled ones that are not restricted. `instructions` and `model`
+    are the agent's unless given. `description` is what other loops are told about it.
+    """
 
     name: LoopName
+    description: str = ""
     instructions: str = ""
-    tools: Annotated[tuple[Text, ...], Meta(max_length=64)] = ()
+    tools: Annotated[tuple[Text, ...], Meta(max_length=64)] = ("loop_send", "loop_list")
     model: Text | None = None
-    """`None`: the agent's."""
     enabled: bool = True
 
 
@@ -158,7 +162,7 @@ class ToolSettings(Frozen, kw_only=True, forbid_unknown_fields=True):
     """"never": a call whose outcome is unknown is not run again, whatever the tool says. Nothing here can allow it."""
 
 
-GRANTED: ContextVar[str] = ContextVar("beforehand_granted", default="")
+GRANTED: ContextVar[str | None] = ContextVar("beforehand_granted", default=None)
 """The id of the call that authorised code is making just now: nobody is asked about a restricted tool then. It says nothing
 about calls that come out of that one."""
 

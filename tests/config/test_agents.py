@@ -329,3 +329,15 @@ async def test_a_block_in_python_counts_instead_of_the_files(folder):
 def test_a_workspace_that_is_not_there_is_a_mistake_without_a_hook_too(folder):
     with pytest.raises(ConfigError, match="there is no folder nowhere: a workspace is a folder that holds lambdas"):
         Agent(model=ScriptedModel([]), workspace="nowhere")
+
+
+async def test_a_process_that_goes_elsewhere_keeps_its_project(folder, monkeypatch, tmp_path_factory):
+    folder.toml('model = "openai:m"\n')
+    model = ScriptedModel([text("hello"), text("hello")])
+    agent = Agent.from_project(".", model=model)
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    monkeypatch.chdir(elsewhere)
+    (elsewhere / "beforehand.toml").write_text("")
+    folder.toml('model = "openai:m"\n' + HOOKED)
+    await agent.run("hello")
+    assert model.requests[0].system == "seen"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..config import find_project, read_project
+from ..config.project import shown_path
 from ..errors import ConfigError
 from ..workspace import Authority, PathRefused
 from ..workspace.authority import PROTECTIONS, Standing
@@ -18,7 +19,8 @@ def authority_of(project: Path, workspace: Path | None) -> Authority:
         found = read_project(find_project(project))
         workspace = found.path("workspace")
         if workspace is None:
-            raise ConfigError(f'{found.file} names no workspace: write workspace = "agent", or use --workspace FOLDER')
+            file = shown_path(found.file)
+            raise ConfigError(f'{file} names no workspace: write workspace = "agent", or use --workspace FOLDER')
     return Authority(workspace)
 
 

@@ -28,7 +28,7 @@ def check_paths(paths: Sequence[Path]) -> bool:
             continue
         right = check_project(project) and right
         folder = project.path("hooks_dir")
-        rules += [] if folder is None else [folder]
+        rules += [] if folder is None else [Path(shown_path(folder))]
     if not rules:
         return right
     from ..rules import check

@@ -8,6 +8,7 @@ import msgspec
 
 from ..config import read_project
 from ..config.edit import write_hook
+from ..config.project import shown_path
 from ..config.targets import Draft, Targets, add, described, draft_of, remove
 from ..errors import ConfigError, nearest
 from .terminal import complain
@@ -61,8 +62,9 @@ def _timeout(text: str) -> int | str | None:
 def _write(file: Path, draft: Draft, workspace: Path | None) -> None:
     hook = draft.hook()
     if workspace is None:
-        raise ConfigError(f"{file}: the field 'workspace' is missing: the folder that holds the hook's lambda")
+        raise ConfigError(f"{shown_path(file)}: the field 'workspace' is missing: the folder that holds the hook's lambda")
     path = hook.source.rpartition(":")[0] or hook.source
     write_hook(file, hook)
     if not (workspace / path).is_file() and not (workspace / hook.source).is_file():
-        complain(f"note: there is no file {path} in {workspace} yet; until there is, no request leaves where the hook runs")
+        where = shown_path(workspace)
+        complain(f"note: there is no file {path} in {where} yet; until there is, no request leaves where the hook runs")

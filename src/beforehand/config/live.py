@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path as FilePath
 
 from ..errors import ConfigError
-from .project import Project, read_project
+from .project import Project, read_project, shown_path
 
 SETTLED_NS = 2_000_000_000
 """Only a file last written so long ago is known to be the one that was read, if it looks the same: clocks of file systems
@@ -37,7 +37,7 @@ class LiveProject:
             text = self.file.read_bytes()
         except OSError as error:
             self._seen = self._text = None
-            raise ConfigError(f"the project file {self.file} cannot be read: {error.strerror}") from None
+            raise ConfigError(f"the project file {shown_path(self.file)} cannot be read: {error.strerror}") from None
         if text != self._text:
             self._text = None  # in case of a mistake
             self._project = read_project(self.file)

@@ -83,7 +83,7 @@ def is_project(path: FilePath) -> bool:
 
 def read_project(path: str | FilePath) -> Project:
     """Read a project file, or the one in a folder. Raises `ProjectFileError`, or `ConfigError` if there is none."""
-    file = find_project(path)
+    file = find_project(path).absolute()  # it stays the same file, wherever the process goes
     try:
         document = _READERS[file.suffix](read_utf8(file))
     except Malformed as error:

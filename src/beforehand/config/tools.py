@@ -15,7 +15,7 @@ from ..settings import GRANTED
 from ..tools import Tool
 from .project import Project
 
-RUNTIME_TOOLS = ("sys_lambda", "sys_code", "loop_send")
+RUNTIME_TOOLS = ("sys_lambda", "sys_code", "loop_send", "loop_list")
 """Tools the runtime brings itself. Declaring one switches it on."""
 
 FIRST = -1000
