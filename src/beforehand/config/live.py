@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path as FilePath
 
 from ..errors import ConfigError
-from .project import Project, read_project, shown_path
+from .project import Project, read_project, shown_path, text_of
 
 SETTLED_NS = 2_000_000_000
 """Only a file last written so long ago is known to be the one that was read, if it looks the same: clocks of file systems
@@ -24,24 +24,24 @@ class LiveProject:
         self._clock = clock
         self._project = project
         self._seen: tuple[int, ...] | None = None
-        self._text: bytes | None = None
+        self._text: str | None = None
 
     def current(self) -> Project:
         """The same object for as long as the file says the same. `ConfigError` while the file cannot be used."""
         try:
             found = os.stat(self.file)
-            looks = (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino, found.st_dev)
-            if looks == self._seen:
-                return self._project
-            self._seen = None
-            text = self.file.read_bytes()
         except OSError as error:
             self._seen = self._text = None
             raise ConfigError(f"the project file {shown_path(self.file)} cannot be read: {error.strerror}") from None
-        if text != self._text:
-            self._text = None  # in case of a mistake
-            self._project = read_project(self.file)
-            self._text = text
+        looks = (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino, found.st_dev)
+        if looks == self._seen:
+            return self._project
+        self._seen = None
+        known, self._text = self._text, None  # in case of a mistake
+        text = text_of(self.file)
+        if text != known:
+            self._project = read_project(self.file, text)
+        self._text = text
         if self._clock() - max(found.st_mtime_ns, found.st_ctime_ns) > SETTLED_NS:
             self._seen = looks
         return self._project

@@ -81,13 +81,17 @@ def is_project(path: FilePath) -> bool:
     return path.name in FILES or (path.is_dir() and any((path / name).exists() for name in FILES))
 
 
-def read_project(path: str | FilePath) -> Project:
-    """Read a project file, or the one in a folder. Raises `ProjectFileError`, or `ConfigError` if there is none."""
+def read_project(path: str | FilePath, text: str | None = None) -> Project:
+    """Read a project file, or the one in a folder. Raises `ProjectFileError`, or `ConfigError` if there is none.
+
+    `text` is what the file says, for those who have read it already.
+    """
     file = find_project(path).absolute()  # it stays the same file, wherever the process goes
+    text = text_of(file) if text is None else text
     try:
-        document = _READERS[file.suffix](read_utf8(file))
+        document = _READERS[file.suffix](text)
     except Malformed as error:
-        raise ProjectFileError((Problem(shown_path(file), error.place.line, error.place.column, "", error.why),)) from None
+        raise _malformed(file, error) from None
     problems = [
         Problem(shown_path(file), place.line, place.column, field_name(again), "the field stands here a second time")
         for again, place in document.twice
@@ -99,6 +103,18 @@ def read_project(path: str | FilePath) -> Project:
     if NAME in given:
         given[NAME] = as_block(given[NAME])
     return Project(file, msgspec.convert(given, ProjectSettings), document)
+
+
+def text_of(file: FilePath) -> str:
+    """What a project file says. Raises `ProjectFileError`."""
+    try:
+        return read_utf8(file)
+    except Malformed as error:
+        raise _malformed(file, error) from None
+
+
+def _malformed(file: FilePath, error: Malformed) -> ProjectFileError:
+    return ProjectFileError((Problem(shown_path(file), error.place.line, error.place.column, "", error.why),))
 
 
 def _problem(file: FilePath, document: Document, path: Path, why: str) -> Problem:
