@@ -84,7 +84,7 @@ def test_the_command_line_counts_instead_of_the_file(folder: Path) -> None:
 
 
 def test_the_number_of_turns_of_the_command_line_leaves_the_other_limits(folder: Path) -> None:
-    (folder / "beforehand.toml").write_text(f"{PROJECT}\n[limits]\ncontext_tokens = 1\n")
+    (folder / "beforehand.toml").write_text(f"{PROJECT}\n[limits]\ncontext_tokens = 1\n[recovery]\nauto_retry = false\n")
     with endpoint(says("hello")) as there:
         done = beforehand("run", "Hi", "--project", ".", "--base-url", there.url, "--max-turns", "1", cwd=folder)
     assert done.returncode == 5

@@ -27,6 +27,7 @@ def wipe(path: str) -> str:
 
 
 RULE = '{"label": "%s", "target": "tool", "event": "before", "tools": ["search"], "actions": [{"type": "block", "reason": "%s"}]}'
+ONCE = "[recovery]\nauto_retry = false\n"
 HOOKED = 'workspace = "agent"\n[pre_llm_hook]\nsource = "lib/x.py:transform"\n'
 
 
@@ -256,12 +257,12 @@ async def test_what_the_file_says_is_what_a_lambda_may_read_of_it(folder):
 async def test_switching_nested_lambdas_off_counts_at_the_next_request(folder):
     folder.lambda_("async def transform(i):\n    return {**i['request'], 'system': await adf.sys_lambda(source='lib/y.py')}\n")
     folder.lambda_("def main(args):\n    return 'nested'\n", "y.py")
-    folder.toml(HOOKED)
+    folder.toml(HOOKED + ONCE)
     model = ScriptedModel([text("hello")])
     agent = Agent.from_project(folder.root, model=model)
     await agent.run("hello")
     assert model.requests[0].system == "nested"
-    folder.toml(HOOKED + "[code_execution]\nsys_lambda = false\n")
+    folder.toml(HOOKED + ONCE + "[code_execution]\nsys_lambda = false\n")
     with pytest.raises(HookFailed, match=r"DISABLED: adf.sys_lambda is switched off"):
         await agent.run("hello")
     assert len(model.requests) == 1
@@ -293,7 +294,7 @@ def test_a_project_without_a_hook_imports_and_starts_nothing(folder):
 def test_without_the_sandbox_a_selected_hook_fails_closed_in_one_line(folder):
     """As where the extra is not installed: the packages that run lambdas cannot be imported."""
     folder.lambda_("export function transform({ request }) { return request }", "x.ts")
-    folder.toml("")
+    folder.toml(ONCE)
     script = (
         "import sys\n"
         "from beforehand import Agent\n"

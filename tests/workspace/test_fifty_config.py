@@ -32,7 +32,8 @@ class Project:
 
     def says(self, block, **others):
         block = {} if block is None else {"pre_llm_hook": block}
-        (self.root / "beforehand.json").write_text(json.dumps({"model": "openai:m", "workspace": "agent", **block, **others}))
+        whole = {"model": "openai:m", "workspace": "agent", "recovery": {"auto_retry": False}, **block, **others}
+        (self.root / "beforehand.json").write_text(json.dumps(whole))
 
     def agent(self, *replies, **more):
         self.model = ScriptedModel([text(reply) for reply in replies or ("hello",)])
