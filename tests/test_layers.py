@@ -20,8 +20,8 @@ LAYERS = (
     # Bottom up. A module imports from lower rows only; those that share a row never import each other.
     ("errors",),
     ("frozen",),
-    ("messages", "limits", "signals", "schema", "detach"),
-    ("history",),
+    ("messages", "limits", "signals", "schema", "detach", "documents"),
+    ("history", "settings"),
     ("decisions", "validity"),
     ("events",),
     ("contexts", "observer", "prompts"),

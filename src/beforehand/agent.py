@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import functools
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from typing import Any, NoReturn
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from .assembly import listed, make_plan, watch
+from .assembly import listed, make_plan, project_arguments, watch
 from .conversation import Conversation
 from .decisions import HumanAnswer
 from .emitter import Emitter, Listener
-from .errors import FrozenError, UsageError
+from .errors import ConfigError, FrozenError, UsageError
 from .eventstream import EventStream
 from .hooks.hook import Hook
 from .innerloops import Loops, supervise
@@ -23,8 +24,13 @@ from .observer import Observer
 from .results import RunResult
 from .plan import Instructions, Loop, OnAsk, Plan
 from .prompts import Prompt
+from .settings import PreLlmHook
 from .subagent import delegate
 from .tools import Tool
+
+if TYPE_CHECKING:
+    from .config import Project
+    from .workspace import Workspace
 
 _LIMITS, _OPTIONS = Limits(), Options()  # frozen, so that all agents may share them
 
@@ -40,7 +46,10 @@ class Agent:
     turn; without one the run ends. `loops` are its inner loops. `journal` is the path of a file in which every run is
     recorded, so that `resume` can go on with it; `durability`, `journal_key` and `journal_raw` are as in
     `beforehand.journal.Journal`. `shadow_hooks` are the hooks you may want to have instead: they are asked and never obeyed,
-    and what they would have decided otherwise is in `result.shadow`. Raises a `ConfigError` for anything that can never work.
+    and what they would have decided otherwise is in `result.shadow`. `pre_llm_hook` is a block such as
+    `{"source": "lib/policy.ts:transform", "scope": "main"}`: a lambda in the folder `workspace` that makes each
+    conversational request. `project` is what `from_project` has read. Raises a `ConfigError` for anything that can never
+    work.
     """
 
     __slots__ = ("_listeners", "_loops", "_settings", "plan")
@@ -73,11 +82,15 @@ class Agent:
         journal_key: bytes | None = None,
         journal_raw: bool = False,
         shadow_hooks: Iterable[Hook | Any] = (),
+        workspace: str | Path | Workspace | None = None,
+        pre_llm_hook: Mapping[str, Any] | PreLlmHook | None = None,
+        project: Project | None = None,
     ) -> None:
         settings: dict[str, Any] = {
             "limits": limits, "options": options, "thinking_level": thinking_level, "tool_mode": tool_mode, "on_ask": on_ask,
             "prices": prices, "recovery": recovery, "name": name, "journal": journal, "durability": durability,
-            "journal_key": journal_key, "journal_raw": journal_raw, "shadow_hooks": shadow_hooks,
+            "journal_key": journal_key, "journal_raw": journal_raw, "shadow_hooks": shadow_hooks, "workspace": workspace,
+            "pre_llm_hook": pre_llm_hook, "project": project,
         }  # fmt: skip
         settings["loops"] = tuple(listed(loops, "loops"))
         tools, hooks = tuple(listed(tools, "tools")), tuple(listed(hooks, "hooks"))
@@ -98,6 +111,23 @@ class Agent:
         heard = Emitter(listeners)
         for slot, value in (("plan", plan), ("_listeners", heard), ("_settings", keep), ("_loops", Loops(plan, heard))):
             object.__setattr__(self, slot, value)
+
+    @classmethod
+    def from_project(
+        cls, path: str | Path, *, tools: Iterable[Tool | Callable[..., Any]] = (), hooks: Iterable[Hook | Any] = (), **more: Any
+    ) -> Agent:
+        """The agent a project file describes; `path` is the file, or a folder that has one.
+
+        `tools` and `hooks` are code, which no file holds; the file's rules come after `hooks`. `more` are arguments of
+        `Agent` that count instead of what the file says. An edit of `pre_llm_hook` counts from the next request on, all
+        else when the agent is made. Raises `ConfigError`: every mistake with its line.
+        """
+        arguments = {**project_arguments(path, tools, hooks), **more}
+        if arguments["model"] is None:
+            raise ConfigError(f'{path}: the field \'model\' is missing: write model = "openai:NAME", or pass model=')
+        if not isinstance(arguments["model"], str) and "base_url" not in more:
+            arguments["base_url"] = None  # a model that is passed has its own
+        return cls(**arguments)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise FrozenError(f"an Agent does not change: make another with agent.replace({name}=...)")

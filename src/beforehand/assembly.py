@@ -21,7 +21,8 @@ from .innerloops import MAX_LOOPS, Loops, derive, loop_tools
 from .limits import Limits, Recovery
 from .messages import THINKING_LEVELS, Options, Price
 from .models.base import Model
-from .plan import HookSource, OnAsk, Plan, read_instructions
+from .plan import HookSource, Loop, OnAsk, Plan, read_instructions
+from .settings import LoopSettings, ToolSettings
 from .tools import Tool, tool
 from .validity import invalid_options
 
@@ -65,7 +66,11 @@ def make_plan(
         raise ConfigError(f"options={options!r} must be an Options(...)")
     options = options.sealed()
     loops = tuple(listed(settings["loops"], "loops"))
-    made = load_tools([*listed(tools, "tools"), *(loop_tools() if loops else ())])
+    made, owned = load_tools([*listed(tools, "tools"), *(loop_tools() if loops else ())]), []
+    project = settings["project"]
+    if project is not None:
+        made, owned = importlib.import_module("beforehand.config.tools").owned_tools(project, made)
+    owned += _pre_llm_hooks(settings, limits)
     if (why := invalid_options(options, {tool.name for tool in made})) is not None:
         raise ConfigError(f"options=...: {why}")
     level = settings["thinking_level"]
@@ -92,11 +97,14 @@ def make_plan(
             cache[name] = load_model(name, base_url if same else None, api_key if same else None)
         return cache[name]
 
+    said = () if project is None else project.settings.tools
     plan = Plan(
-        model=loaded, system=system, dynamic=dynamic, tools=made, hooks=load_hooks(hooks), limits=limits,
+        model=loaded, system=system, dynamic=dynamic, tools=made, hooks=load_hooks([*hooks, *owned]), limits=limits,
         options=options, tool_mode=settings["tool_mode"], prices=prices, on_ask=on_ask, resolve_model=resolve, resolved=cache,
         name=settings["name"], recovery=recovery, loops=loops, open_loops=open_loops, journal=load_journal(settings),
         shadow=load_hooks(settings["shadow_hooks"], shadow=True) if settings["shadow_hooks"] else None,
+        project=None if project is None else project.settings, never_again=frozenset([t.name for t in said if t.replay]),
+        restricted=frozenset([t.name for t in said if t.restricted]),
     )  # fmt: skip
     _check_loops(plan)
     return plan
@@ -133,6 +141,39 @@ def load_journal(settings: Mapping[str, Any]) -> Any:
     if not isinstance(given, journal):
         raise ConfigError(f"journal={given!r} must be the path of a file, or a Journal")
     return given
+
+
+def _pre_llm_hooks(settings: Mapping[str, Any], limits: Limits) -> list[Hook]:
+    """The lambda before each conversational request: fixed, or as a project file says at the time."""
+    block, project, workspace = settings["pre_llm_hook"], settings["project"], settings["workspace"]
+    if isinstance(workspace, str | Path) and not Path(workspace).is_dir():
+        raise ConfigError(f"there is no folder {workspace}: a workspace is a folder that holds lambdas")
+    if block is None and project is None:
+        return []
+    config = importlib.import_module("beforehand.config.hook")
+    return [config.live_hook(project, limits) if block is None else config.fixed_hook(block, workspace, limits)]
+
+
+def project_arguments(path: str | Path, tools: Iterable[Any], hooks: Iterable[Any]) -> dict[str, Any]:
+    """A project file as arguments of `Agent`. Raises `ConfigError` (also `ProjectFileError`)."""
+    config = importlib.import_module("beforehand.config.project")
+    project = config.read_project(path)
+    said, rules = project.settings, project.path("hooks_dir")
+    return {
+        "model": said.model, "base_url": said.base_url, "instructions": said.instructions,
+        "limits": said.limits.of_runs().with_(compact_at=said.context.tokens), "recovery": said.recovery.of_runs(),
+        "loops": tuple([_loop_of(loop, said.tools) for loop in said.loops if loop.enabled]),
+        "tools": tuple(listed(tools, "tools")),
+        "hooks": (*listed(hooks, "hooks"), *([] if rules is None else [config.shown_path(rules)])),
+        "project": project, "workspace": project.path("workspace"),
+    }  # fmt: skip
+
+
+def _loop_of(said: LoopSettings, tools: Iterable[ToolSettings]) -> Loop:
+    """A declared loop. A tool that is switched off is none that it could have."""
+    off = {tool.name for tool in tools if not tool.enabled}
+    listed = [name for name in said.tools if name not in off]
+    return Loop(said.name, description=said.description, instructions=said.instructions, tools=listed, model=said.model)
 
 
 def _prices(given: Mapping[str, Any]) -> dict[str, Price]:

@@ -6,7 +6,8 @@
     │   ├── ToolDefinitionError              a tool that can never work: type hints, name, schema
     │   ├── UnknownModel                     a model name nobody can load
     │   ├── PatternError                     (stream.regex) a pattern RE2 does not take
-    │   └── RuleFileError                    (rules.problems) every mistake of a rule file, with file, line and field
+    │   ├── RuleFileError                    (rules.problems) every mistake of a rule file, with file, line and field
+    │   └── ProjectFileError                 (config.project) every mistake of a project file, likewise
     ├── UsageError                       2   a call at the wrong moment
     │   ├── ConversationBusy                 one conversation, two runs at once
     │   ├── NothingToContinue                `continue_run` or `resume` without anything waiting

@@ -78,6 +78,7 @@ def derive(plan: Plan, loop: Loop) -> Plan:
     return msgspec.structs.replace(
         plan, model=model, system=system, dynamic=dynamic, tools=_granted(plan, loop), loops=(),
         hooks=LoopHooks(plan.hooks, loop.name), on_ask=no_channel,
+        shadow=None if plan.shadow is None else LoopHooks(plan.shadow, loop.name),
     )  # fmt: skip
 
 

@@ -31,6 +31,8 @@ class Limits(Frozen, kw_only=True):
     """The model's window. A larger request, as estimated after every hook, is not sent."""
     compact_at: int | None = None
     """Tokens, as estimated, from which on old messages are summarised before a request. `None`: never by itself."""
+    execution_timeout_ms: float | None = 60_000
+    """The longest a `pre_llm_hook` may take; 300,000 is the most that counts."""
     max_result_chars: int | None = None
     """A longer tool result is cut, and says so."""
 

@@ -14,6 +14,7 @@ from .errors import ConfigError
 from .frozen import Frozen
 from .limits import Limits, Recovery
 from .messages import Options, Price
+from .settings import ProjectSettings
 from .tools import Tool
 
 OnAsk = Callable[[PendingApproval], Awaitable[HumanAnswer] | HumanAnswer]
@@ -109,3 +110,5 @@ class Plan(Frozen, kw_only=True):
     """Names of tools that need a person's approval or code with authority: no inner loop has them."""
     open_loops: Callable[[Any], Any] | None = None
     """Makes the loops of a conversation."""
+    project: ProjectSettings | None = None
+    """What the project file said when the agent was made. `None` for an agent without one."""

@@ -95,7 +95,7 @@ async def recover(run: RunState, incoming: list[Message], turns: Turns) -> None:
         elif kind != "transient":
             incoming[:] = [*(m for m in incoming if not is_notice(m)), _notice(run, attempts.failures)]
         run.stop_reason, run.error, run.reason = None, None, None
-        run.poll_first, run.resend = True, False
+        run.poll_first, run.resend, run.askers = True, False, ()
         await turns(run, incoming)
     if _answered(run, since):
         attempts.failures, attempts.last = 0, None

@@ -17,11 +17,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from beforehand.rules import RuleFileError, load_rules, rules_json_schema
-from beforehand.rules.json_places import read_json
-from beforehand.rules.places import Malformed
-from beforehand.rules.toml_places import read_toml
+from beforehand.documents.json_places import read_json
+from beforehand.documents.places import Malformed
+from beforehand.documents.toml_places import read_toml
 from beforehand.rules.validate import mistakes
-from beforehand.rules.yaml_places import read_yaml
+from beforehand.documents.yaml_places import read_yaml
 
 GOOD: list[dict[str, Any]] = [
     {"target": "stream", "chunks": ["content"], "regex": "sk-[a-z]+", "actions": [{"type": "replace", "with": "***"}]},
@@ -271,7 +271,7 @@ plain = st.recursive(
 @given(value=st.dictionaries(st.text("ab.é", min_size=1, max_size=3), plain, max_size=3))
 def test_every_member_of_a_toml_text_has_its_place(value: dict[str, Any]) -> None:
     text = "\n".join([f"{key_of(name)} = {inline(item)} # c" for name, item in value.items()])
-    document = read_toml(text, lift=False)
+    document = read_toml(text)
     assert document.value == value
     assert document.places.keys() == paths_of(value)
     lines = {name: number for number, name in enumerate(value, 1)}

@@ -20,7 +20,7 @@ JSON: dict[str, tuple[str, list[str]]] = {
         '{\n  "target": "chat",\n  "label": "a",\n  "label": "b"\n}',
         ["4:3: label: the field stands here a second time"],
     ),
-    "far too deep": ("[" * 100_000 + "]" * 100_000, ["1:1: it is nested too deeply to be a rule"]),
+    "far too deep": ("[" * 100_000 + "]" * 100_000, ["1:1: it is nested too deeply"]),
     "no target": (
         '{\n  "label": "x"\n}',
         ["1:1: the field 'target' is missing: expected one of 'chat', 'stream', 'tool', 'request', 'turn', 'run'"],
@@ -239,21 +239,21 @@ YAML: dict[str, tuple[str, list[str]]] = {
     "a field twice": ("target: chat\nlabel: a\nlabel: b\n", ["3:1: label: the field stands here a second time"]),
     "a date": (
         "target: chat\nlabel: 2024-01-01\n",
-        ["2:8: YAML reads '2024-01-01' as a date, which no rule takes: put it in quotes"],
+        ["2:8: YAML reads '2024-01-01' as a date, which is not taken here: put it in quotes"],
     ),
     "an anchor": ("- &a\n  target: chat\n- *a\n", ["1:3: rule files take no anchors and aliases: write it out"]),
     "a merge key": ("target: chat\n<<: {label: x}\n", ["2:1: rule files take no merge keys (<<): write the fields out"]),
-    "a tag": ("target: !!python/name:os.system x\n", ["1:9: YAML reads 'x' as python/name:os.system, which no rule takes"]),
+    "a tag": ("target: !!python/name:os.system x\n", ["1:9: YAML reads 'x' as python/name:os.system, which is not taken here"]),
     "a number in base 60": (
         "target: chat\nmaxTriggers: 1:30\n",
-        ["2:14: YAML reads '1:30' as a number in another notation, which no rule takes"],
+        ["2:14: YAML reads '1:30' as a number in another notation, which is not taken here"],
     ),
     "a misspelt role": ("target: chat\nroles:\n  - user\n  - asistant\n", ["4:5: roles[1]: 'asistant' is not one of"]),
     "a yes that is no string": ("target: chat\nlabel: yes\n", ["2:1: label: expected a string, got true"]),
     "half a character": ('target: chat\nlabel: "\\ud800"\n', ["2:1: label: the string holds half a character"]),
     "nothing": ("# nothing here\n", ["1:1: expected a rule (an object with 'target'), got null"]),
-    "too deep": ("target: " + "[" * 150 + "]" * 150, ["1:109: it is nested too deeply to be a rule"]),
-    "far too deep": ("[" * 5000, ["it is nested too deeply to be a rule"]),
+    "too deep": ("target: " + "[" * 150 + "]" * 150, ["1:109: it is nested too deeply"]),
+    "far too deep": ("[" * 5000, ["it is nested too deeply"]),
 }
 
 TOML: dict[str, tuple[str, list[str]]] = {
@@ -265,7 +265,7 @@ TOML: dict[str, tuple[str, list[str]]] = {
     "a key twice": ('target = "chat"\ntarget = "tool"\n', ["2:16: this is not TOML: Cannot overwrite a value"]),
     "a date": (
         'target = "chat"\nlabel = 2024-01-01\n',
-        ["2:1: 2024-01-01 is a date or a time, which no rule takes: put it in quotes"],
+        ["2:1: 2024-01-01 is a date or a time, which is not taken here: put it in quotes"],
     ),
     "no number": ('target = "chat"\norder = nan\n', ["2:1: nan is no finite number"]),
     "a misspelt action": (

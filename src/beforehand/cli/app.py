@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from .terminal import console_for, reported
+from .terminal import console_for, refuse_together, reported
 
 app = typer.Typer(
     help="An agent core whose hooks run before a decision can no longer be taken back.",
@@ -23,6 +23,7 @@ HookFiles = Annotated[
     list[Path] | None,
     typer.Option("--hooks", help="Python file with hooks, rule file or folder of them; may be given several times."),
 ]
+ProjectFile = Annotated[Path | None, typer.Option("--project", help="A project file, or the folder that has one.")]
 ToolFiles = Annotated[list[Path] | None, typer.Option("--tools", help="Python file with tools; may be given several times.")]
 
 
@@ -71,11 +72,12 @@ EXIT_CODES = (
 @app.command(epilog=EXIT_CODES)
 def run(
     prompt: Annotated[str, typer.Argument(help='What to say; "-" reads it from standard input.')],
-    model: Annotated[str, typer.Option(help="Such as openai:NAME.")],
+    model: Annotated[str | None, typer.Option(help="Such as openai:NAME. A project file may name it.")] = None,
     base_url: Annotated[str | None, typer.Option(help="An OpenAI-compatible endpoint, such as http://localhost:11434/v1")] = None,
     hooks: HookFiles = None,
     tools: ToolFiles = None,
-    instructions: Annotated[str, typer.Option(help="What the agent is told beforehand.")] = "",
+    project: ProjectFile = None,
+    instructions: Annotated[str | None, typer.Option(help="What the agent is told beforehand.")] = None,
     max_turns: Annotated[int | None, typer.Option(min=1, help="The run ends after so many turns.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print each event as one line of JSON, and nothing else.")] = False,
     wire: Annotated[bool, typer.Option("--wire", help="Also show what is sent and received.")] = False,
@@ -89,19 +91,21 @@ def run(
         text = sys.stdin.read() if prompt == "-" else prompt
         job = Job(
             prompt=text, model=model, base_url=base_url, hooks=tuple(hooks or ()), tools=tuple(tools or ()),
-            instructions=instructions, max_turns=max_turns, as_json=as_json, wire=wire, plain=plain,
+            instructions=instructions, max_turns=max_turns, as_json=as_json, wire=wire, plain=plain, project=project,
         )  # fmt: skip
         code = asyncio.run(run_job(job))
     raise typer.Exit(code)
 
 
 @app.command()
-def hooks(hooks: HookFiles = None, tools: ToolFiles = None, plain: Plain = False, debug: Debug = False) -> None:
+def hooks(
+    hooks: HookFiles = None, tools: ToolFiles = None, project: ProjectFile = None, plain: Plain = False, debug: Debug = False
+) -> None:
     """List what is registered: seam, order, from where, for what, and what a failure means."""
     with reported(debug):
         from .listing import list_hooks
 
-        list_hooks(tuple(hooks or ()), tuple(tools or ()), console_for(sys.stdout, plain))
+        list_hooks(tuple(hooks or ()), tuple(tools or ()), console_for(sys.stdout, plain), project)
 
 
 @app.command()
@@ -124,17 +128,17 @@ def seams(
 
 
 RulePaths = Annotated[list[Path], typer.Argument(help="Rule files, or folders of them.")]
+CheckPaths = Annotated[list[Path], typer.Argument(help="Rule files, project files, or folders of them.")]
 
 
 @app.command()
-def check(paths: RulePaths, debug: Debug = False) -> None:
-    """Validate rule files and print what each rule becomes. Exit code 2 if anything is wrong."""
+def check(paths: CheckPaths, debug: Debug = False) -> None:
+    """Validate rule files and project files, and print what becomes of them. Exit code 2 if anything is wrong."""
     with reported(debug):
-        from ..rules import check as check_rules
+        from .check import check_paths
 
-        report = check_rules(paths)
-        print(report)
-    raise typer.Exit(0 if report.ok else 2)
+        right = check_paths(paths)
+    raise typer.Exit(0 if right else 2)
 
 
 @app.command("try")
@@ -168,6 +172,45 @@ def backtest(
     raise typer.Exit(1 if report.unreadable or (expect_no_change and report.differences) else 0)
 
 
+@app.command()
+def targets(
+    action: Annotated[str | None, typer.Argument(help="add NAME, remove NAME, set NAME ..., or all; nothing shows them.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="main, or inner loops, also such as do not exist yet.")] = None,
+    source: Annotated[str | None, typer.Option(help="The lambda, such as lib/policy.ts:transform.")] = None,
+    timeout_ms: Annotated[str | None, typer.Option(help='1000 to 300000; "none" takes it out.')] = None,
+    project: Annotated[Path, typer.Option("--project", help="A project file, or the folder that has one.")] = Path(),
+    debug: Debug = False,
+) -> None:
+    """Show and edit the loops in which the pre_llm_hook runs. A new hook starts with Main."""
+    with reported(debug):
+        from .targets import edit_targets
+
+        edit_targets(project, action, tuple(names or ()), source, timeout_ms)
+
+
+@app.command()
+def authorize(
+    files: Annotated[list[str] | None, typer.Argument(help="Files of the workspace, such as lib/policy.ts.")] = None,
+    revoke: Annotated[bool, typer.Option("--revoke", help="Take the authority away.")] = False,
+    protect: Annotated[str | None, typer.Option(help="Set the protection: read_only, no_delete or none.")] = None,
+    listing: Annotated[bool, typer.Option("--list", help="Show what has been said about which file.")] = False,
+    project: Annotated[Path, typer.Option("--project", help="A project file, or the folder that has one.")] = Path(),
+    workspace: Annotated[Path | None, typer.Option(help="The workspace folder, where there is no project file.")] = None,
+    debug: Debug = False,
+) -> None:
+    """Authorise files as they are now. A lambda in such a file may do what is restricted; any edit takes that away."""
+    with reported(debug):
+        from .authorize import authority_of, authorize_files, show_authority
+
+        authority = authority_of(project, workspace)
+        if listing:
+            refuse_together("--list", {"--revoke": revoke, "--protect": protect is not None, "files": bool(files)})
+            show_authority(authority)
+        else:
+            refuse_together("--revoke", {"--protect": revoke and protect is not None})
+            authorize_files(authority, files or [], revoke, protect)
+
+
 schema = typer.Typer(help="Print the JSON Schema of a file format.", no_args_is_help=True)
 app.add_typer(schema, name="schema")
 
@@ -180,3 +223,13 @@ def rules() -> None:
     from ..rules import rules_json_schema
 
     print(json.dumps(rules_json_schema(), indent=2))
+
+
+@schema.command()
+def project() -> None:
+    """The JSON Schema of project files."""
+    import json
+
+    from ..config.format import project_json_schema
+
+    print(json.dumps(project_json_schema(), indent=2))

@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..agent import Agent
 from ..assembly import load_hooks, load_tools, tools_in_file
 from ..hooks.hook import Hook
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+UNUSED = "openai:unused"
+"""Nothing is asked while hooks are listed, so the model need not be there."""
 COLUMNS = ("seam", "hook", "order", "for", "if it fails", "defined at")
 POLICIES = {
     "closed": "closed: lets nothing pass",
@@ -19,10 +22,16 @@ POLICIES = {
 }
 
 
-def list_hooks(hook_files: tuple[Path, ...], tool_files: tuple[Path, ...], console: Console | None) -> None:
+def list_hooks(
+    hook_files: tuple[Path, ...], tool_files: tuple[Path, ...], console: Console | None, project: Path | None = None
+) -> None:
     """Print the hooks of these files as one agent would ask them, and the tools among which hooks are not inherited."""
-    hooks = in_order(list(load_hooks(hook_files).current.hooks))
     tools = load_tools(tool for path in tool_files for tool in tools_in_file(path))
+    if project is None:
+        hooks = in_order(list(load_hooks(hook_files).current.hooks))
+    else:
+        agent = Agent.from_project(project, tools=tools, hooks=hook_files, model=UNUSED, base_url=None)
+        hooks, tools = in_order(list(agent.hooks)), agent.plan.tools
     rows = [describe(hook) for hook in hooks]
     exposed = [f"{t.name} ({t.where})" for t in tools if getattr(t.unguarded, "inherits", True) is False]
     if console is None:

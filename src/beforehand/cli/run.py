@@ -16,9 +16,9 @@ import msgspec
 from ..agent import Agent
 from ..assembly import tools_in_file
 from ..conversation import Conversation
-from ..errors import RunError
+from ..errors import ConfigError, RunError
 from ..events import Event, MessageEnd, MessageRetracted, MessageUpdate
-from ..limits import Limits
+from ..plan import OnAsk
 from ..results import RunResult
 from .asking import Asker
 from .printer import Printer
@@ -32,15 +32,16 @@ class Job(NamedTuple):
     """What the command line asked for."""
 
     prompt: str
-    model: str
+    model: str | None
     base_url: str | None = None
     hooks: tuple[Path, ...] = ()
     tools: tuple[Path, ...] = ()
-    instructions: str = ""
+    instructions: str | None = None
     max_turns: int | None = None
     as_json: bool = False
     wire: bool = False
     plain: bool = False
+    project: Path | None = None
 
 
 async def run_job(job: Job) -> int:
@@ -48,12 +49,7 @@ async def run_job(job: Job) -> int:
     out = JsonLines() if job.as_json else Screen(job.plain)
     stopping = asyncio.Event()
     asker = Asker(out.timeline, stopping)
-    agent = Agent(
-        model=job.model, base_url=job.base_url, instructions=job.instructions, hooks=job.hooks, on_ask=asker,
-        tools=[tool for path in job.tools for tool in tools_in_file(path)],
-        limits=Limits() if job.max_turns is None else Limits(max_turns=job.max_turns),
-    )  # fmt: skip
-    async with agent:
+    async with agent_for(job, asker) as agent:
         talk = agent.conversation()
         wire = () if not job.wire else (*WIRE, "provider_event") if job.as_json else WIRE
         with _ctrl_c(talk, stopping), rule_lines(out.timeline):
@@ -65,6 +61,20 @@ async def run_job(job: Job) -> int:
                 raise
         out.close()
         return STOPPED if talk.result is None else close_report(talk.result)
+
+
+def agent_for(job: Job, asker: OnAsk) -> Agent:
+    """The agent of the command line. What it names counts instead of what the project file says; hooks and tools add up."""
+    given = {"model": job.model, "base_url": job.base_url, "instructions": job.instructions}
+    more: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    tools = [tool for path in job.tools for tool in tools_in_file(path)]
+    if job.project is None:
+        if job.model is None:
+            raise ConfigError("no model: give --model openai:NAME, or --project with a project file that names one")
+        agent = Agent(tools=tools, hooks=job.hooks, on_ask=asker, **more)
+    else:
+        agent = Agent.from_project(job.project, tools=tools, hooks=job.hooks, on_ask=asker, **more)
+    return agent if job.max_turns is None else agent.replace(limits=agent.plan.limits.with_(max_turns=job.max_turns))
 
 
 def close_report(result: RunResult) -> int:

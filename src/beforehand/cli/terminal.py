@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, NoReturn
 
 import typer
 
-from ..errors import BeforehandError
+from ..errors import BeforehandError, UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -51,6 +51,13 @@ def _fail(message: str, code: int, debug: bool) -> NoReturn:
         traceback.print_exc()
     complain(f"error: {message}")
     sys.exit(code)
+
+
+def refuse_together(option: str, others: Mapping[str, bool]) -> None:
+    """Options that say different things. Raises `UsageError`."""
+    for name, given in others.items():
+        if given:
+            raise UsageError(f"{option} goes without {name}: give one of them")
 
 
 def complain(message: str) -> None:

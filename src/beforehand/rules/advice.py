@@ -8,10 +8,10 @@ from typing import Any
 from msgspec import UNSET
 
 from beforehand.decisions import DEFAULT_BLOCK_REASON
+from beforehand.documents.places import Path
 
 from . import schema
 from .match import ArgumentTest, Finder
-from .places import Path
 from .problems import did_you_mean
 from .templates import COMMON, KNOWN, Template
 

@@ -1,21 +1,30 @@
-"""Files as documents: read, decoded and parsed by the kind they are."""
+"""Rule files as documents: read, decoded and parsed by the kind they are."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path as FilePath
 
-from .json_places import read_json
-from .places import Document, Malformed, Place
-from .toml_places import read_toml
-from .yaml_places import read_yaml
+from beforehand.documents.files import read_utf8
+from beforehand.documents.json_places import read_json
+from beforehand.documents.places import Document, Malformed, Place
+from beforehand.documents.toml_places import read_toml
+from beforehand.documents.yaml_places import read_yaml
 
-READERS: dict[str, Callable[[str], Document]] = {".json": read_json, ".yaml": read_yaml, ".yml": read_yaml, ".toml": read_toml}
+
+def _toml(text: str) -> Document:
+    """One rule, or with `[[rules]]` several. Raises `Malformed`."""
+    document = read_toml(text)
+    value = document.value
+    if list(value) == ["rules"] and isinstance(value["rules"], list):
+        places = {path[1:]: place for path, place in document.places.items() if path[:1] == ("rules",)}
+        return Document(value["rules"], places)
+    return document
+
+
+READERS: dict[str, Callable[[str], Document]] = {".json": read_json, ".yaml": read_yaml, ".yml": read_yaml, ".toml": _toml}
 
 SUFFIXES = tuple(READERS)
-
-LARGEST = 16 << 20
-"""Bytes of a file that somebody may have written."""
 
 
 def read_document(file: FilePath) -> Document:
@@ -23,24 +32,3 @@ def read_document(file: FilePath) -> Document:
     if file.is_dir():
         raise Malformed(Place(1, 1), f"this is a folder, though its name ends in {file.suffix}: folders in a folder are not read")
     return READERS[file.suffix](read_utf8(file))
-
-
-def read_utf8(file: FilePath) -> str:
-    """The text of a file. Raises `Malformed` if it cannot be read, or is not UTF-8 without a byte order mark."""
-    try:
-        if file.exists() and not file.is_dir() and not file.is_file():  # reading it might never come to an end
-            raise Malformed(Place(1, 1), "this is no regular file: a pipe or a device is not read")
-        with file.open("rb") as opened:
-            data = opened.read(LARGEST + 1)
-    except OSError as error:
-        raise Malformed(Place(1, 1), f"the file cannot be read: {error.strerror or error}") from None
-    if len(data) > LARGEST:
-        raise Malformed(Place(1, 1), f"the file is larger than {LARGEST >> 20} MiB: no rule file is")
-    if data.startswith(b"\xef\xbb\xbf"):
-        raise Malformed(Place(1, 1), "the file begins with a byte order mark: save it as UTF-8 without one")
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        before = data[: error.start]
-        place = Place(before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1)
-        raise Malformed(place, "the file is not UTF-8 here") from None

@@ -8,13 +8,12 @@ from collections.abc import Callable
 from pathlib import Path as FilePath
 from typing import Any
 
+from beforehand.documents.files import read_utf8
+from beforehand.documents.places import Document, Malformed, Path, Place
+from beforehand.documents.toml_places import read_toml
 from beforehand.frozen import Frozen
 from beforehand.stream.patterns import Match, PatternError, PatternSet, Rule
 from beforehand.stream.regex import parse
-
-from .documents import read_utf8
-from .places import Document, Malformed, Path, Place
-from .toml_places import read_toml
 
 Allows = Callable[[str, str], bool]
 """Whether a secret (and the match it stands in) is on a list of those that are no secrets."""
@@ -39,7 +38,7 @@ class Secrets(Frozen):
 
 def read_gitleaks(file: FilePath) -> Secrets:
     """Read a gitleaks configuration. Raises `Malformed`."""
-    document = read_toml(read_utf8(file), lift=False)
+    document = read_toml(read_utf8(file))
     entries = document.value.get("rules")
     if not isinstance(entries, list) or not entries:
         raise Malformed(Place(1, 1), "this is no gitleaks configuration: it has no [[rules]]")

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
+from beforehand.documents.places import Document, Malformed, Path
 from beforehand.stream.patterns import PatternError
 
 from . import schema
@@ -17,7 +18,6 @@ from .calls import argument_steps
 from .documents import SUFFIXES, read_document
 from .gitleaks import read_gitleaks
 from .match import ArgumentTest, Finder
-from .places import Document, Malformed, Path
 from .problems import Problem, RuleFileError, field_name
 from .rule import Rule
 from .validate import action_targets, allowed, mistakes

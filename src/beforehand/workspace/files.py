@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,26 +13,12 @@ import msgspec
 from ..errors import ConfigError
 from ..frozen import FrozenDict, freeze
 from ..sandbox import Source
+from ..settings import split_source as split_source
 from .paths import PRIVATE, Folder, PathRefused
 
 MAX_SOURCE = 1_000_000
 MAX_FILE = 5_000_000
 MAX_META = 1_000_000
-
-_IDENTIFIER = re.compile(r"[A-Za-z_$][\w$]*\Z", re.ASCII)
-
-
-def split_source(text: object) -> tuple[str, str]:
-    """Path and function of "lib/x.py:gate". Without a function it is `main`. Raises `ConfigError`."""
-    if not isinstance(text, str) or not text.strip():
-        raise ConfigError(f'a lambda is named by its file and function, such as "lib/x.py:gate", not {text!r}')
-    text = text.strip()
-    path, colon, function = text.rpartition(":")
-    if not colon or not _IDENTIFIER.match(function):
-        path, function = text, "main"
-    if not path.endswith((".py", ".ts", ".js")):
-        raise ConfigError(f"{text!r} names no lambda: its file must end in .py, .ts or .js")
-    return path, function
 
 
 class Workspace:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 Path = tuple[str | int, ...]
 """A way into a document: field names and list positions."""
 
-TOO_DEEP = "it is nested too deeply to be a rule"
+TOO_DEEP = "it is nested too deeply"
 
 
 class Place(NamedTuple):

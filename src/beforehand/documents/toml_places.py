@@ -21,8 +21,8 @@ _STRING = re.compile(
 _OTHER = re.compile(r"[^,\]}\n#]+")
 
 
-def read_toml(text: str, lift: bool = True) -> Document:
-    """One rule, or with `[[rules]]` several (unless not `lift`). Raises `Malformed`."""
+def read_toml(text: str) -> Document:
+    """Raises `Malformed`."""
     try:
         value = tomllib.loads(text)
     except RecursionError:
@@ -39,9 +39,6 @@ def read_toml(text: str, lift: bool = True) -> Document:
     walker.document()
     document = Document(value, walker.places)
     _refuse_foreign(value, (), document)
-    if lift and list(value) == ["rules"] and isinstance(value["rules"], list):
-        places = {path[1:]: place for path, place in walker.places.items() if path[:1] == ("rules",)}
-        return Document(value["rules"], places)
     return document
 
 
@@ -54,7 +51,7 @@ def _refuse_foreign(value: Any, path: Path, document: Document) -> None:
             _refuse_foreign(item, (*path, i), document)
     elif isinstance(value, datetime.date | datetime.time):
         raise Malformed(
-            document.place(path), f"{value} is a date or a time, which no rule takes: put it in quotes to make it a string"
+            document.place(path), f"{value} is a date or a time, which is not taken here: put it in quotes to make it a string"
         )
     elif isinstance(value, float) and not math.isfinite(value):
         raise Malformed(document.place(path), f"{value} is no finite number")

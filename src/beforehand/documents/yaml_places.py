@@ -124,4 +124,4 @@ def _scalar(kind: str, text: str, place: Place) -> Any:
         if math.isfinite(number):
             return number
     what = _NAMES.get(kind, kind)
-    raise Malformed(place, f"YAML reads {text[:40]!r} as {what}, which no rule takes: put it in quotes to make it a string")
+    raise Malformed(place, f"YAML reads {text[:40]!r} as {what}, which is not taken here: put it in quotes to make it a string")

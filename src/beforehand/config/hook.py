@@ -1,0 +1,138 @@
+"""`pre_llm_hook` as a hook: asked before every conversational request, run where its block says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ConfigError
+from ..frozen import Frozen
+from ..hooks.check import Refused
+from ..hooks.hook import Hook
+from ..limits import Limits
+from ..settings import MAX_TIMEOUT_MS, PreLlmHook, ProjectSettings, to_dict
+from .block import NAME, read_block
+from .live import LiveProject
+from .project import Project
+
+if TYPE_CHECKING:
+    from ..workspace import Workspace
+
+ORDER = 1
+"""After the other hooks that shape the request, wherever they were registered. One with a higher order has the last word."""
+
+HIDDEN = ("base_url", "hooks_dir", "workspace")
+"""What `adf.sys_get_config` does not show: where things are outside of the workspace."""
+
+
+class Now(Frozen):
+    """What counts for one request."""
+
+    block: PreLlmHook | None
+    limits: Limits
+    workspace: Callable[[], Workspace]
+
+
+def fixed_hook(block: Any, workspace: Any, limits: Limits) -> Hook:
+    """The hook of `Agent(pre_llm_hook=...)`. Raises `ConfigError` for what can never work."""
+    hook = read_block(block)
+    if workspace is None:
+        raise ConfigError(f"{NAME}= needs workspace=, the folder that its lambda {hook.source!r} is in")
+    from ..workspace import Workspace
+
+    place = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
+    now = Now(hook, limits, lambda: place)
+    function = PreLlmFunction(lambda: now)
+    function.lambda_of(now)
+    return Hook(seam="before_provider_call", fn=function, name=NAME, order=ORDER, where=hook.source, timeout=_outer(limits))
+
+
+def live_hook(project: Project, limits: Limits) -> Hook:
+    """The hook of a project, whatever its file says when a request is due. Raises `ConfigError` for what cannot work now."""
+    function = PreLlmFunction(LiveNow(project))
+    if project.settings.pre_llm_hook is not None:
+        try:
+            function.lambda_of(function.now())
+        except ConfigError as error:
+            raise ConfigError(str(project.problem((NAME, "source"), str(error)))) from None
+    return Hook(
+        seam="before_provider_call", fn=function, name=NAME, order=ORDER, where=project.where(NAME), timeout=_outer(limits)
+    )
+
+
+def _outer(limits: Limits) -> float | None:
+    """The lambda has a time limit of its own. Where hooks have one by default, this one's must not be shorter."""
+    return None if limits.hook_timeout is None else MAX_TIMEOUT_MS / 1000 + 5
+
+
+class LiveNow:
+    """What the project file says. The workspace is made when it is needed, and kept while the settings stay the same."""
+
+    def __init__(self, project: Project) -> None:
+        self._live = LiveProject(project)
+        self._project: Project | None = None
+        self._now: Now | None = None
+
+    def __call__(self) -> Now:
+        project = self._live.current()
+        if self._now is None or project is not self._project:
+            made: list[Workspace] = []
+
+            def workspace() -> Workspace:
+                if not made:
+                    made.append(workspace_of(project))
+                return made[0]
+
+            self._project, self._now = project, Now(project.settings.pre_llm_hook, project.settings.limits.of_runs(), workspace)
+        return self._now
+
+
+def workspace_of(project: Project) -> Workspace:
+    """The workspace of a project, with what its lambdas may know and do. Raises `ConfigError`."""
+    from ..workspace import Workspace
+
+    folder = project.path("workspace")
+    if folder is None:
+        raise ConfigError(str(project.problem((), "the field 'workspace' is missing: the folder that holds lambdas")))
+    settings = project.settings
+    return Workspace(folder, config=visible_config(settings), sys_lambda=settings.code_execution.sys_lambda)
+
+
+def visible_config(settings: ProjectSettings) -> Mapping[str, Any]:
+    """The settings as a lambda may read them."""
+    return {name: value for name, value in to_dict(settings).items() if name not in HIDDEN}
+
+
+class PreLlmFunction:
+    """What the dispatcher calls. Whatever is wrong, also with a block that is for other loops, is a failure of the hook."""
+
+    __name__ = NAME
+
+    def __init__(self, now: Callable[[], Now]) -> None:
+        self.now = now
+        self._made_for: Now | None = None
+        self._lambda: Hook | None = None
+
+    async def __call__(self, call: Any) -> Any:
+        try:
+            now = self.now()
+            if now.block is None or not now.block.selects(call.run.loop):
+                return None
+            made = self.lambda_of(now)
+        except ConfigError as error:
+            raise Refused(f"cannot be used: {' '.join(str(error).split())}") from None
+        try:
+            return await made.fn(call)
+        except ImportError as error:
+            raise Refused(f"failed: nothing here can run {now.block.source}: the package {error.name} is missing") from None
+
+    def lambda_of(self, now: Now) -> Hook:
+        """The lambda of a block. Raises `ConfigError` if there is none, or nothing that could run it."""
+        assert now.block is not None
+        if self._lambda is None or now is not self._made_for:
+            from ..workspace import Lambda
+
+            source, timeout = now.block.source, now.block.timeout(now.limits)
+            self._lambda = Lambda(source, seam="before_provider_call", workspace=now.workspace(), timeout=timeout)
+            self._made_for = now
+        return self._lambda
