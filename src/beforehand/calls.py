@@ -33,7 +33,8 @@ class Call(msgspec.Struct, eq=False):
 
     `args` are the validated arguments, `None` where nobody looks at them; `asked` is the question a person must answer,
     `rest` what the other hooks said;
-    `resume_with` replaces the body of a call that waited for a person inside; `failure` must end the run.
+    `resume_with` replaces the body of a call that waited for a person inside; `failure` must end the run. The result of a
+    `whole` call is not shortened: code reads it.
     """
 
     part: ToolCall
@@ -57,6 +58,7 @@ class Call(msgspec.Struct, eq=False):
     resume_with: Callable[[], Awaitable[Any]] | None = None
     updates_open: bool = False
     concluded: bool = False
+    whole: bool = False
 
     @classmethod
     def of(cls, part: ToolCall, message: AssistantMessage | None, parent_id: str | None = None) -> Call:

@@ -103,25 +103,26 @@ async def _ask(run: RunState, call: Call, batch: Batch) -> None:
         if call.parent_id is not None:
             assert call.asked is not None
             reason = (
-                f"This nested call needs a person's approval ({call.asked.prompt}), and nobody can be asked from inside a tool"
+                f"This nested call needs a person's approval ({call.asked.prompt}), and nobody can be asked from inside a tool or a lambda"
             )
             call.settle("blocked", f"{reason}: it was not run.")
         else:
             call.outcome = "pending"
             call.result = ToolResult("Waiting for a person's approval.", is_error=True)
         return
+    outer_scope = run.scope
     try:
         answer = handler(call.pending()[0])
         if hasattr(answer, "__await__"):
             run.enter_guarded()
             answer = await answer
-            run.leave_guarded()
+            run.leave_guarded(outer_scope)
             run.survived()
     except (KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:
         aborted = run.was_aborted_by(error)
-        run.leave_guarded()
+        run.leave_guarded(outer_scope)
         if aborted:
             raise Aborted("aborted while a person was asked") from None
         if isinstance(error, asyncio.CancelledError) and run.cancelled_from_outside():

@@ -6,7 +6,9 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Final
 
 import msgspec
@@ -33,18 +35,21 @@ STREAMING: Final = 1
 GUARDED: Final = 2
 """For a hook, a tool or a person: cut after `abort_grace`."""
 
+_aside: ContextVar[RunState | None] = ContextVar("beforehand_aside", default=None)
+"""The run for one of whose hooks this code works, in a task of its own, while the run's task waits for that hook."""
+
 
 class RunState:
     """The state of one run. The functions in `loop`, `toolcall` and their neighbours work on it."""
 
     __slots__ = (
-        "abandon", "aborted", "batching", "calls", "cancelled", "cancelling", "cancels_before", "characters_released", "context",
+        "abandon", "aborted", "aside", "batching", "calls", "cancelled", "cancelling", "cancels_before", "characters_released", "context",
         "decisions", "deps", "enabled", "error", "events", "first_message", "history", "hook_queue", "hooks", "id_prefix",
-        "info", "interrupt", "limits", "loop", "messages_made", "model", "options", "outbox", "over", "own_cancels",
+        "info", "interrupt", "lambdas", "limits", "loop", "messages_made", "model", "options", "outbox", "over", "own_cancels",
         "parent_call_id", "pending", "plan", "poll_first", "queues", "reason", "requests_sent", "resend", "resends",
         "run_id", "scope", "scope_serial", "sequential", "signal", "slow_hook", "started", "stop_reason", "store",
         "suspension", "system", "task", "tasks", "thinking_level", "thread", "tick", "tick_serial", "tool_specs", "tools",
-        "tools_run", "turn", "usage", "usage_cost", "wake",
+        "tools_run", "turn", "turnstile", "usage", "usage_cost", "wake",
     )  # fmt: skip
 
     def __init__(self, plan: Plan, history: History, events: Emitter, queues: Queues) -> None:
@@ -71,7 +76,7 @@ class RunState:
         self.decisions: list[DecisionRecord] = []
         self.calls: dict[str, Any] = {}
         self.first_message = len(history)
-        self.messages_made = 0
+        self.messages_made = self.lambdas = 0
         self.requests_sent = self.characters_released = self.tools_run = 0
         self.hook_queue: list[Message] = []
         self.poll_first = True
@@ -99,6 +104,8 @@ class RunState:
         self.cancelled = self.over = False
         self.cancels_before = self.own_cancels = 0
         self.batching = False
+        self.aside = 0
+        self.turnstile: asyncio.Lock | None = None
         self.outbox: list[Event | asyncio.Future[None] | Callable[[], Awaitable[Event | None]]] = []
         self.wake: asyncio.Future[None] | None = None
 
@@ -214,7 +221,13 @@ class RunState:
         """Deliver an event. While tool bodies run in tasks of their own, the run's own task delivers for them, in order."""
         if self.over:  # a late result of something that was left behind
             return
-        if self.batching and asyncio.current_task() is not self.task:
+        if self.aside and not self.batching and _aside.get() is self:
+            if self.turnstile is None:
+                self.turnstile = asyncio.Lock()
+            async with self.turnstile:  # a hook may have several calls under way, and the run's own task cannot deliver
+                await self.deliver()
+                await self.events.emit(event)
+        elif self.batching and asyncio.current_task() is not self.task:
             delivered = asyncio.get_running_loop().create_future()
             self.outbox.extend((event, delivered))
             self.wake_up()
@@ -294,19 +307,38 @@ class RunState:
 
     def enter_guarded(self, begun_before_abort: bool = False) -> None:
         """From here on an abort may cut what the run's task waits for, after the grace."""
-        if not self.batching:
+        if not self.batching and not (self.aside and _aside.get() is self):
             self.scope = GUARDED
             self.scope_serial += 1
             if begun_before_abort and self.aborted:
                 self.tick_serial = self.scope_serial
 
+    def enter_streaming(self) -> None:
+        """From here on an abort cuts what the run's task waits for at once."""
+        if not self.batching and not (self.aside and _aside.get() is self):
+            self.scope = STREAMING
+
     def leave_guarded(self, scope: int = IDLE) -> None:
-        if not self.batching:
+        if not self.batching and not (self.aside and _aside.get() is self):
             self.scope = scope
+
+    @contextmanager
+    def work_aside(self) -> Iterator[None]:
+        """For a task that calls tools or the model on behalf of a hook, which the run's own task waits for.
+
+        What such a task waits for is not what the run waits for, and it ends by being cancelled, when the hook ends.
+        """
+        token = _aside.set(self)
+        self.aside += 1
+        try:
+            yield
+        finally:
+            self.aside -= 1
+            _aside.reset(token)
 
     def survived(self) -> None:
         """What was waited for answered in spite of our cancellation: nothing of it may be left in the task."""
-        if self.own_cancels and not self.batching:
+        if self.own_cancels and not self.batching and not (self.aside and _aside.get() is self):
             self._take_back_cancels()
 
     def came_too_late(self) -> bool:
@@ -324,6 +356,8 @@ class RunState:
             return True
         if not isinstance(error, asyncio.CancelledError) or not self.cancelling:
             return False
+        if self.aside and _aside.get() is self:
+            return False  # the hook has ended, and with it everything that was done for it
         task = asyncio.current_task()
         if task is self.task:
             return self._take_back_cancels()
@@ -332,6 +366,8 @@ class RunState:
     def cancelled_from_outside(self) -> bool:
         """After a CancelledError: does the caller cancel this run, or was the exception made by user code?"""
         task = asyncio.current_task()
+        if task is not None and self.aside and _aside.get() is self:
+            return task.cancelling() > 0
         if task is None or task is not self.task:
             return self.cancelled
         return task.cancelling() > self.cancels_before
