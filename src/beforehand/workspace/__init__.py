@@ -1,8 +1,9 @@
 """Lambdas: hooks written in a workspace folder, by someone whom the agent's owner need not trust."""
 
+from .authority import Authority
 from .bridge import Bridge
 from .files import Workspace, split_source
 from .lambdas import Lambda
 from .paths import PathRefused
 
-__all__ = ["Bridge", "Lambda", "PathRefused", "Workspace", "split_source"]
+__all__ = ["Authority", "Bridge", "Lambda", "PathRefused", "Workspace", "split_source"]

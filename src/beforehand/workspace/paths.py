@@ -13,6 +13,9 @@ from ..errors import BeforehandError
 PRIVATE = ".beforehand"
 """What the workspace keeps for itself. No lambda sees it."""
 
+AUTHORITY = ".authority.json"
+"""How the names of files end that say what is authorised. They lie beside a workspace, which may be in another one."""
+
 
 class PathRefused(BeforehandError):
     """A path that leads out of the workspace, or to something that is no plain file."""
@@ -32,9 +35,13 @@ def parts_of(path: object) -> tuple[str, ...]:
     parts = tuple(part for part in PurePosixPath(path).parts if part != ".")
     if ".." in parts:
         raise PathRefused(f"the path {shown!r} has a `..`: paths stay inside the workspace")
-    if parts and parts[0] == PRIVATE:
+    if _is_ours(parts):
         raise PathRefused(f"the path {shown!r} belongs to the runtime")
     return parts
+
+
+def _is_ours(parts: tuple[str, ...]) -> bool:
+    return bool(parts) and (parts[0] == PRIVATE or parts[-1].endswith(AUTHORITY))
 
 
 class Folder:
@@ -54,7 +61,7 @@ class Folder:
             parts = real.relative_to(self.root).parts
         except ValueError:
             raise PathRefused(f"the path {path!r} leads out of the workspace through a symlink") from None
-        if parts and parts[0] == PRIVATE:
+        if _is_ours(parts):
             raise PathRefused(f"the path {path!r} belongs to the runtime")
         return parts
 
