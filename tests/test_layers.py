@@ -21,7 +21,7 @@ LAYERS = (
     ("errors",),
     ("frozen",),
     ("messages", "limits", "signals", "schema", "detach"),
-    ("history",),
+    ("history", "settings"),
     ("decisions", "validity"),
     ("events",),
     ("contexts", "emitter"),
