@@ -102,9 +102,8 @@ async def _ask(run: RunState, call: Call, batch: Batch) -> None:
     if handler is None:
         if call.parent_id is not None:
             assert call.asked is not None
-            reason = (
-                f"This nested call needs a person's approval ({call.asked.prompt}), and nobody can be asked from inside a tool or a lambda"
-            )
+            inside = "nobody can be asked from inside a tool or a lambda"
+            reason = f"This nested call needs a person's approval ({call.asked.prompt}), and {inside}"
             call.settle("blocked", f"{reason}: it was not run.")
         else:
             call.outcome = "pending"

@@ -299,6 +299,7 @@ async def record(
     took: float, console: str | None = None,
 ) -> None:  # fmt: skip
     """Write down one decision or failure, and tell whoever listens."""
+    reason: str | None
     if isinstance(verdict, Failure):
         name, reason = verdict
     else:

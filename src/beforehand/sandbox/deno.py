@@ -24,7 +24,7 @@ from ..errors import ConfigError
 from . import protocol
 from .contract import (
     BridgeRefused, Job, LambdaBroken, LambdaMissing, LambdaOutOfMemory, LambdaRaised, LambdaTooManyCalls, LambdaUnsupported,
-    SandboxError, methods_of, one_line, too_deep, too_large,
+    SandboxError, methods_of, one_line, too_deep, too_large, too_much,
 )  # fmt: skip
 from .process import bound
 
@@ -141,9 +141,12 @@ class DenoWorker:
 
     # --- to the worker ---
 
-    def _send(self, message: object) -> None:
+    def _send(self, message: Any, most: int | None = None) -> None:
+        frame = protocol.to_worker(message)
+        if most is not None and len(frame) > most:
+            frame = protocol.to_worker({"id": message["id"], "code": "LIMIT", "message": too_much(len(frame), most)})
         idle = not self._unsent
-        self._unsent += protocol.to_worker(message)
+        self._unsent += frame
         if idle:
             self._flush()
 
@@ -212,7 +215,7 @@ class DenoWorker:
         except Exception as error:
             reply.update(code="INTERNAL_ERROR", message=one_line(f"{type(error).__name__}: {error}"))
         if not result.done():
-            self._send(reply)
+            self._send(reply, job.limits.output)
 
     def _ended(self, job: Job) -> SandboxError:
         """Why a worker that gave no result is gone."""
