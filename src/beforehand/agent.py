@@ -176,8 +176,16 @@ class Agent:
     # --- closing ---
 
     async def aclose(self) -> None:
-        """Close the model's connections. The agent can be used again afterwards."""
-        await self.plan.model.aclose()
+        """Close the model's connections, and what hooks and tools keep waiting. The agent can be used again afterwards."""
+        try:
+            await self.plan.model.aclose()
+        finally:
+            await self._close_parts()
+
+    async def _close_parts(self) -> None:
+        parts = [hook.fn for hook in self.hooks] + [getattr(tool.unguarded, "__self__", None) for tool in self.plan.tools]
+        for close in {close for part in parts if (close := getattr(part, "close_with_agent", None)) is not None}:
+            await close()
 
     async def __aenter__(self) -> Agent:
         return self

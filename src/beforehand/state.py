@@ -322,6 +322,11 @@ class RunState:
         if not self.batching and not (self.aside and _aside.get() is self):
             self.scope = scope
 
+    @property
+    def is_aside(self) -> bool:
+        """Whether the code that asks works for a hook of this run, in a task of its own."""
+        return self.aside > 0 and _aside.get() is self
+
     @contextmanager
     def work_aside(self) -> Iterator[None]:
         """For a task that calls tools or the model on behalf of a hook, which the run's own task waits for.
@@ -356,7 +361,7 @@ class RunState:
             return True
         if not isinstance(error, asyncio.CancelledError) or not self.cancelling:
             return False
-        if self.aside and _aside.get() is self:
+        if self.is_aside:
             return False  # the hook has ended, and with it everything that was done for it
         task = asyncio.current_task()
         if task is self.task:
@@ -366,7 +371,7 @@ class RunState:
     def cancelled_from_outside(self) -> bool:
         """After a CancelledError: does the caller cancel this run, or was the exception made by user code?"""
         task = asyncio.current_task()
-        if task is not None and self.aside and _aside.get() is self:
+        if task is not None and self.is_aside:
             return task.cancelling() > 0
         if task is None or task is not self.task:
             return self.cancelled

@@ -160,7 +160,7 @@ def _start(run: RunState, call: Call, tool: Tool, kwargs: dict[str, Any]) -> Any
 
 async def _rest(run: RunState, rest: Rest) -> Any:
     value = await rest
-    if run.cancelled_from_outside():  # the tool swallowed the caller's cancellation
+    if run.cancelled_from_outside() and not run.is_aside:  # the tool swallowed the caller's cancellation
         raise asyncio.CancelledError
     return value
 
