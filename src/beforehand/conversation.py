@@ -18,15 +18,15 @@ from .limits import Limits
 from .loop import run_loop
 from .history import History, HistoryView
 from .messages import (
-    MESSAGE_TYPES, AssistantMessage, CustomMessage, Image, Message, SystemMessage, Text, ToolMessage, UserMessage,
-    clean, is_sendable, sealed,
+    MESSAGE_TYPES, AssistantMessage, Audio, CustomMessage, Image, Message, SystemMessage, Text, ToolMessage, UserMessage,
+    Video, clean, is_sendable, sealed,
 )  # fmt: skip
 from .results import RunResult, result_of
 from .plan import Plan
 from .queues import Queues
 from .state import RunState
 
-Prompt: TypeAlias = str | Message | Sequence[Message | Text | Image]
+Prompt: TypeAlias = str | Message | Sequence[Message | Text | Image | Audio | Video]
 
 CANCELLED = "No result: the run was cancelled while this call was under way. Whether it ran is not known."
 _MODES = ("one-at-a-time", "all")
@@ -312,7 +312,7 @@ def as_messages(prompt: Any) -> list[Message]:
     if isinstance(prompt, MESSAGE_TYPES):
         return _checked([prompt])
     if isinstance(prompt, list | tuple | HistoryView):
-        if prompt and all(isinstance(part, Text | Image) for part in prompt):
+        if prompt and all(isinstance(part, Text | Image | Audio | Video) for part in prompt):
             return _checked([UserMessage(tuple(prompt))])  # type: ignore[arg-type]
         return _checked(prompt)
     raise ConfigError(f"a prompt is a string, a message, or a list of them, not {type(prompt).__name__}")

@@ -88,6 +88,8 @@ class RunState:
         self.error: RunError | None = None
         self.suspension: Any = None
         self.pending: tuple[PendingApproval, ...] = ()
+        self.aside = 0  # never reset: what is left behind takes itself out
+        self.turnstile: asyncio.Lock | None = None
         self.reset_waiting()
 
     def reset_waiting(self) -> None:
@@ -104,8 +106,6 @@ class RunState:
         self.cancelled = self.over = False
         self.cancels_before = self.own_cancels = 0
         self.batching = False
-        self.aside = 0
-        self.turnstile: asyncio.Lock | None = None
         self.outbox: list[Event | asyncio.Future[None] | Callable[[], Awaitable[Event | None]]] = []
         self.wake: asyncio.Future[None] | None = None
 

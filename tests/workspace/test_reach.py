@@ -486,7 +486,7 @@ async def test_a_call_that_finishes_after_the_lambda_is_recorded_as_such(place):
         await begun.wait()
         talk.abort()
         result = await asyncio.wait_for(running, 30)
-    assert ["finished after the run was aborted" in d.reason for d in noted(result, "Late")] == [True]
+    assert ["finished although the run was aborted" in d.reason for d in noted(result, "Late")] == [True]
 
 
 async def test_authorised_code_answers_what_waits(place):

@@ -29,12 +29,13 @@ from .contract import (
 from .process import bound
 
 _WORKER = Path(__file__).with_name("worker.js")
-_FLAGS = (
-    "run", "--quiet", "--no-prompt", "--no-remote", "--no-npm", "--cached-only", "--no-config", "--no-lock", "--no-code-cache",
-    "--deny-read", "--deny-write", "--deny-net", "--deny-env", "--deny-sys", "--deny-run", "--deny-ffi", "--deny-import",
-)  # fmt: skip
 _HEAP = 64
 """Megabytes of JavaScript heap. A worker is started before its call is known, so it is the same for every call."""
+FLAGS = (
+    "run", "--quiet", "--no-prompt", "--no-remote", "--no-npm", "--cached-only", "--no-config", "--no-lock", "--no-code-cache",
+    "--deny-read", "--deny-write", "--deny-net", "--deny-env", "--deny-sys", "--deny-run", "--deny-ffi", "--deny-import",
+    f"--v8-flags=--max-old-space-size={_HEAP},--disallow-code-generation-from-strings",
+)  # fmt: skip
 _DATA = 640 * 2**20
 """Private memory of the whole process; Deno does not start with less than about 550 MB."""
 _CPU = 320.0
@@ -71,11 +72,10 @@ class DenoWorker:
         self._spawn()
 
     def _spawn(self) -> None:
-        flags = f"--v8-flags=--max-old-space-size={_HEAP},--disallow-code-generation-from-strings"
         program = binary()
         self._folder = tempfile.mkdtemp(prefix="beforehand-", dir=_MEMORY if os.access(_MEMORY, os.W_OK) else None)
         self._process = subprocess.Popen(  # noqa: S603 - the program is ours and so is every argument
-            [program, *_FLAGS, flags, str(_WORKER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            [program, *FLAGS, str(_WORKER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             bufsize=0, cwd=self._folder, start_new_session=True,
             env={"DENO_DIR": self._folder, "DENO_NO_UPDATE_CHECK": "1", "NO_COLOR": "1"},
         )  # fmt: skip
@@ -106,6 +106,7 @@ class DenoWorker:
         self._send({
             "token": token, "source": job.source.text, "function": job.function, "argument": job.argument,
             "methods": methods_of(job.bridge), "hidden": _HIDDEN, "console": job.limits.console,
+            "type": "application/typescript" if job.source.path.endswith(".ts") else "application/javascript",
         })  # fmt: skip
         return await result
 

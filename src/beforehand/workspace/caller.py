@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-from ..errors import HookFailed
+from ..errors import HookFailed, Stop
 from ..events import DecisionMade, DecisionRecord
 from ..sandbox import BridgeRefused
 from ..state import RunState
@@ -25,6 +25,10 @@ _within: ContextVar[tuple[Any, ...]] = ContextVar("beforehand_within", default=(
 
 _leaving: set[asyncio.Future[Any]] = set()
 """What its caller no longer waits for."""
+
+
+class OnRecord(Exception):
+    """Raised by work that was cancelled and has said itself what became of it."""
 
 
 class Caller:
@@ -82,7 +86,12 @@ class Caller:
             _leaving.add(leaving)
             leaving.add_done_callback(_leaving.discard)
             raise
-        return task.result()
+        try:
+            return task.result()
+        except Stop as error:
+            raise BridgeRefused("INVALID_STATE", str(error)) from None
+        except OnRecord:  # a tool that cancels its own task
+            raise BridgeRefused("TOOL_ERROR", f"{what} was cancelled") from None
 
     async def _aside(self, work: Coroutine[Any, Any, Result], chain: tuple[Any, ...]) -> Result:
         _within.set(chain)
@@ -91,13 +100,16 @@ class Caller:
 
     async def _record_end(self, task: asyncio.Future[Any], what: str) -> None:
         await asyncio.wait({task})
-        why = "the run was aborted" if self.run.aborted else "the lambda had ended"
         if task.cancelled():
-            await self.note("Cut", f"{what} was under way when {why}: it was cancelled, and what it did by then is not known")
-        elif task.exception() is not None:
-            await self.note("Late", f"{what} failed after {why}: {task.exception()}")
-        else:
-            await self.note("Late", f"{what} finished after {why}: its result was discarded")
+            await self.note("Cut", f"{what} was cancelled because {self.ended}")
+        elif not isinstance(task.exception(), OnRecord):
+            how = "finished" if task.exception() is None else "failed"
+            await self.note("Late", f"{what} {how} although {self.ended}; what it gave was discarded")
+
+    @property
+    def ended(self) -> str:
+        """Why something that was under way has to stop."""
+        return "the run was aborted" if self.run.aborted else "the lambda had ended"
 
     async def note(self, verdict: str, reason: str, call_id: str | None = None) -> None:
         """Write down what is no decision and has to be known all the same."""

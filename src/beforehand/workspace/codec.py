@@ -20,8 +20,8 @@ from ..decisions import Replace
 from ..frozen import freeze
 from ..hooks.check import Refused
 from ..messages import (
-    THINKING_LEVELS, AssistantMessage, Image, Message, Options, Request, SystemMessage, Text, Thinking, ToolCall, ToolMessage,
-    ToolSpec, UserMessage,
+    THINKING_LEVELS, AssistantMessage, Audio, Image, Message, Options, Request, SystemMessage, Text, Thinking, ToolCall,
+    ToolMessage, ToolSpec, UserMessage, Video,
 )  # fmt: skip
 
 OPTION_KEYS = ("maxTokens", "temperature", "topP", "thinkingBudget", "reasoning", "dynamicInstructions", "providerParams")
@@ -65,6 +65,10 @@ def _block(part: Any) -> dict[str, Any]:
         return {**block, "signature": part.signature} if part.signature is not None else block
     if isinstance(part, ToolCall):
         return {"type": "tool_use", "id": part.id, "name": part.name, "input": part.args}
+    if isinstance(part, Audio):
+        return {"type": "input_audio", "input_audio": {"data": part.data, "format": part.format}}
+    if isinstance(part, Video):
+        return {"type": "video_url", "video_url": {"url": part.url}}
     return {"type": "image_url", "image_url": {"url": _url(part)}}
 
 
@@ -194,10 +198,10 @@ def _check_block(block: Any, role: str, where: str) -> None:
         _string(block, "content", where)
         if not isinstance(block.get("is_error", False), bool):
             raise Malformed(f"{where}.is_error must be true or false")
-    elif kind == "image_url":
-        _string(_object(block.get("image_url"), f"{where}.image_url"), "url", f"{where}.image_url")
     else:
-        raise Malformed(f"{where} is a {kind} block: messages here hold text and images, so it cannot be sent")
+        inner = _object(block.get(kind), f"{where}.{kind}")
+        for field in ("data", "format") if kind == "input_audio" else ("url",):
+            _string(inner, field, f"{where}.{kind}")
 
 
 def _check_pairs(messages: list[Any]) -> None:
@@ -271,7 +275,9 @@ def _part(block: Mapping[str, Any], old: Sequence[Any]) -> Any:
         return Thinking(block["thinking"], signature if isinstance(signature, str) else None)
     if kind == "tool_use":
         return ToolCall(block["id"], block["name"], msgspec.json.encode(block.get("input", {})).decode())
-    return _image(block["image_url"]["url"])
+    if kind == "input_audio":
+        return Audio(block["input_audio"]["data"], block["input_audio"]["format"])
+    return Video(block["video_url"]["url"]) if kind == "video_url" else _image(block["image_url"]["url"])
 
 
 def _image(url: str) -> Image:

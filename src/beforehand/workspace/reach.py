@@ -16,12 +16,13 @@ from ..messages import Options, Request, UserMessage, clean
 from ..request import ask_directly
 from ..sandbox import BridgeRefused
 from ..toolcall import conclude, nested_call, run_nested
-from .caller import Caller
+from .caller import Caller, OnRecord
 from .codec import Malformed, from_adf
 from .gates import Gates
 
 ENDED = "The lambda that made this call ended first. What the tool did by then is not known."
 UNASKED = "The lambda that made this call ended before a person had answered: it was not run."
+UNBEGUN = "The lambda that made this call ended first: it was not run."
 
 # --- tools ---------------------------------------------------------------------------------------
 
@@ -57,14 +58,17 @@ async def _through_the_pipeline(caller: Caller, call: Call) -> NestedResult:
     try:
         return await run_nested(caller.run, call)
     except asyncio.CancelledError:  # the lambda has ended; whoever watches still hears what became of the call
-        waited = call.asked is not None and call.id not in caller.run.calls
-        if waited:
-            question = f"{call.asked_by} had asked a person about call {call.id} ({call.name})"
-            await caller.note("Withdrawn", f"{question}. {UNASKED}", call.id)
-        if call.outcome is None or not call.concluded:
-            call.settle("aborted", UNASKED if waited else ENDED)
+        shown, begun = f"call {call.id} ({call.name})", call.id in caller.run.calls
+        if begun:
+            await caller.note("Cut", f"{shown} was cancelled because {caller.ended}. What it did by then is not known.", call.id)
+        elif call.asked is not None:
+            await caller.note("Withdrawn", f"{call.asked_by} had asked a person about {shown}, but {caller.ended}.", call.id)
+        else:
+            await caller.note("Cut", f"{shown} was not run because {caller.ended}.", call.id)
+        if call.outcome is None:
+            call.settle("aborted", ENDED if begun else UNASKED if call.asked else UNBEGUN)
         await conclude(caller.run, call)
-        raise
+        raise OnRecord from None
 
 
 def _value(result: NestedResult) -> Any:
