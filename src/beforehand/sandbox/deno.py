@@ -67,15 +67,16 @@ class DenoWorker:
         self._count = 0
         self._buried: asyncio.Future[None] | None = None
 
-    async def start(self) -> None:
+    async def start(self, spare: bool) -> None:
         """Takes a few milliseconds of the event loop, which is what starting a process costs, and awaits nothing."""
-        self._spawn()
+        self._spawn("spare" if spare else "used")
 
-    def _spawn(self) -> None:
+    def _spawn(self, use: str) -> None:
         program = binary()
         self._folder = tempfile.mkdtemp(prefix="beforehand-", dir=_MEMORY if os.access(_MEMORY, os.W_OK) else None)
         self._process = subprocess.Popen(  # noqa: S603 - the program is ours and so is every argument
-            [program, *FLAGS, str(_WORKER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            [program, *FLAGS, str(_WORKER), use],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             bufsize=0, cwd=self._folder, start_new_session=True,
             env={"DENO_DIR": self._folder, "DENO_NO_UPDATE_CHECK": "1", "NO_COLOR": "1"},
         )  # fmt: skip

@@ -45,7 +45,7 @@ class MontyWorker:
         self._too_many = False
         self._too_large = 0
 
-    async def start(self) -> None:
+    async def start(self, spare: bool) -> None:
         # No task, and shielded: a start that is given up has to come to its end, or its process would stay as a zombie.
         self._started = asyncio.ensure_future(self._pool.__aenter__())
         await asyncio.shield(self._started)

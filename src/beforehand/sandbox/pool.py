@@ -37,7 +37,7 @@ class Worker(Protocol):
 
     @property
     def alive(self) -> bool: ...
-    async def start(self) -> None: ...
+    async def start(self, spare: bool) -> None: ...
     async def run(self, job: Job) -> bytes: ...
     def kill(self) -> None: ...
     async def aclose(self) -> None: ...
@@ -147,7 +147,7 @@ class _Pool:
             if worker.alive:
                 return worker
             self._close_later(worker)
-        return await self._ready(asyncio.ensure_future(_started(language)))
+        return await self._ready(asyncio.ensure_future(_started(language, spare=False)))
 
     async def _ready(self, worker: asyncio.Task[Worker]) -> Worker:
         try:
@@ -160,7 +160,7 @@ class _Pool:
         """Start the worker of the next call. If none comes, it is ended after a while."""
         if language in self._spares:
             return
-        spare = self._spares[language] = asyncio.ensure_future(_started(language))
+        spare = self._spares[language] = asyncio.ensure_future(_started(language, spare=True))
 
         def expire() -> None:
             if self._spares.get(language) is spare:
@@ -228,8 +228,8 @@ def check_language(source: Source) -> None:
         binary()
 
 
-async def _started(language: str) -> Worker:
-    """A worker that waits for its job. What it needs is imported here, on first use."""
+async def _started(language: str, *, spare: bool) -> Worker:
+    """A worker that waits for its job, for some time if it is a spare. What it needs is imported here, on first use."""
     worker: Any
     if language == "python":
         from .monty import MontyWorker
@@ -240,7 +240,7 @@ async def _started(language: str) -> Worker:
 
         worker = DenoWorker()
     try:
-        await worker.start()
+        await worker.start(spare)
     except BaseException:
         await worker.aclose()
         raise

@@ -175,13 +175,11 @@ function report(error) {
 let phase = "load";
 
 async function main() {
-  const first = receive();
-  const idle = new PromiseOf((resolve) => setTimeout(() => resolve(true), 1));
-  if (await PromiseOf.race([apply(then, first, [() => false]), idle])) {
+  if (Deno.args[0] === "spare") {
     // The first TypeScript of a process is slow; a spare gets it over with while it waits.
     await import(URL.createObjectURL(new Blob(["export const ready: number = 1;"], { type: "application/typescript" })));
   }
-  const job = await first;
+  const job = await receive();
   if (job === null) return;
   token = job.token;
   logLeft = job.console;
