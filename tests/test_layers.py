@@ -35,7 +35,8 @@ LAYERS = (
     ("gating",),
     ("toolcall",),
     ("request", "respond"),
-    ("batch", "compaction", "closing", "workspace"),  # lambdas call tools and the model
+    ("workspace",),  # lambdas call tools and the model
+    ("batch", "compaction", "closing"),
     ("loop",),
     ("results", "eventstream"),
     ("conversation",),
