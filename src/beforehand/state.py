@@ -176,12 +176,15 @@ class RunState:
 
         self.context, self.store = context, store
 
-    def note(self, verdict: str, reason: str, call_id: str | None = None) -> None:
-        """Record something that the core itself mended."""
-        self.decisions.append(DecisionRecord(
-            hook="beforehand", where="core", seam="repair", verdict=verdict, reason=reason, digest=None, duration=0.0,
-            reversible=self.irreversible, run_id=self.run_id, loop=self.loop, turn=self.turn, call_id=call_id,
-        ))  # fmt: skip
+    def note(self, verdict: str, reason: str, call_id: str | None = None, **by: str | None) -> DecisionRecord:
+        """Record something that the core itself mended, or that happened on behalf of a hook (`by`: fields of its record)."""
+        where = {"hook": "beforehand", "where": "core", "seam": "repair", **by}
+        entry = DecisionRecord(
+            verdict=verdict, reason=reason, digest=None, duration=0.0, reversible=self.irreversible, run_id=self.run_id,
+            loop=self.loop, turn=self.turn, call_id=call_id, **where,  # type: ignore[arg-type]
+        )  # fmt: skip
+        self.decisions.append(entry)
+        return entry
 
     def add_usage(self, usage: Usage, model_name: str) -> None:
         if usage is NO_USAGE:

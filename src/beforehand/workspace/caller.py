@@ -9,7 +9,8 @@ from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from ..errors import HookFailed, Stop
-from ..events import DecisionMade, DecisionRecord
+from ..events import DecisionMade
+from ..messages import clean
 from ..sandbox import BridgeRefused
 from ..state import RunState
 
@@ -114,12 +115,9 @@ class Caller:
     async def note(self, verdict: str, reason: str, call_id: str | None = None) -> None:
         """Write down what is no decision and has to be known all the same."""
         run = self.run
-        entry = DecisionRecord(
-            hook=self.name, where=self.where, seam=self.seam, verdict=verdict, reason=reason[:500], digest=None, duration=0.0,
-            reversible=run.irreversible, run_id=run.run_id, loop=run.loop, turn=run.turn, call_id=call_id or self.call_id,
-            parent_call_id=self.call_id if call_id else run.parent_call_id,
-        )  # fmt: skip
-        run.decisions.append(entry)
+        parent = self.call_id if call_id else run.parent_call_id
+        by = {"hook": self.name, "where": self.where, "seam": self.seam, "parent_call_id": parent}
+        entry = run.note(verdict, clean(reason[:500]), call_id or self.call_id, **by)
         logger.info("%s at %s: %s: %s", self.name, self.seam, verdict, entry.reason)
         if run.events.takers["decision"]:
             with run.work_aside():
