@@ -4,9 +4,11 @@ Here are those about the sandbox, the bridge and authority.
 """
 
 import asyncio
+import contextlib
 from pathlib import Path
 
 import pytest
+from sandbox.sandboxed import children
 
 from beforehand import Agent, HookFailed, hook, tool
 from beforehand.sandbox import close_spares
@@ -41,10 +43,10 @@ def records(result, verdict):
 def workers():
     """The processes this one has started that still run."""
     found = set()
-    for task in Path("/proc/self/task").iterdir():
-        for pid in (task / "children").read_text().split():
+    for pid in children():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has been collected just now
             if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
-                found.add(int(pid))
+                found.add(pid)
     return found
 
 

@@ -4,7 +4,10 @@ import asyncio
 
 import pytest
 
-from beforehand import Agent, Answer, Approve, Ask, Block, Deny, HookFailed, Interrupt, Limits, Replace, ToolContext, hook, tool
+from beforehand import (
+    Agent, Answer, Approve, Ask, Block, Deny, HookFailed, Interrupt, Limits, Model, Replace, ToolContext, hook, tool,
+)  # fmt: skip
+from beforehand.models.base import TextDelta
 from beforehand.sandbox import SandboxLimits
 from beforehand.settings import CodeExecution, ToolSettings
 from beforehand.testing import ScriptedModel, text, tool_call
@@ -429,10 +432,10 @@ async def test_the_lambdas_time_goes_on_while_a_person_thinks_and_the_question_i
             raise
 
     model = ScriptedModel([text("done")])
-    gate = request_lambda(place, "await adf.pay({})", timeout=0.5)
+    gate = request_lambda(place, "await adf.pay({})", timeout=3)
     result, events = await run([gate, asks], [pay], model, on_ask=on_ask)
     assert withdrawn.is_set()
-    assert isinstance(result.error, HookFailed) and "gave no answer within 0.5 s" in str(result.error)
+    assert isinstance(result.error, HookFailed) and "gave no answer within 3 s" in str(result.error)
     assert (called, model.requests) == ([], [])
     (note,) = noted(result, "Withdrawn")
     assert (note.hook, note.call_id) == ("lib/x.ts:main", "lambda_1/1")
@@ -610,7 +613,7 @@ async def test_a_tool_call_that_hangs_is_cut_with_the_lambda_and_the_run_can_be_
             ended.set()
 
     model = ScriptedModel([text("done")])
-    gate = request_lambda(place, "await adf.hang({})", timeout=0.5, on_error="open")
+    gate = request_lambda(place, "await adf.hang({})", timeout=3, on_error="open")
     waiting = asyncio.Event()
 
     @hook.authorize_request
@@ -628,6 +631,81 @@ async def test_a_tool_call_that_hangs_is_cut_with_the_lambda_and_the_run_can_be_
     assert result.stop_reason == "aborted"
     assert len(noted(result, "failed_open")) == 1
     assert [d.reason for d in noted(result, "Cut")] != []
+
+
+async def test_a_tool_that_cancels_its_own_task_is_an_error_for_the_lambda_and_not_for_the_run(place):
+    @tool
+    async def odd() -> None:
+        """Cancel myself."""
+        asyncio.current_task().cancel()
+        await asyncio.sleep(0)
+
+    result, _ = await run([request_lambda(place, code_of("adf.odd({})"))], [odd])
+    assert kept(place) == "TOOL_ERROR"
+    assert result.text == "done"
+
+
+async def test_listeners_hear_one_event_at_a_time_though_a_lambda_has_several_calls_under_way(place):
+    under_way, most = 0, 0
+
+    async def listen(event):
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        under_way -= 1
+
+    body = "await Promise.all([1, 2, 3].map((day) => adf.find_train({to: 'x', day})))"
+    await run([request_lambda(place, body)], [find_train], listeners=[listen])
+    assert most == 1
+
+
+@pytest.mark.parametrize("calls_on", [False, True])
+async def test_what_a_late_lambda_left_behind_does_not_keep_an_abort_from_the_run(place, calls_on):
+    """The run reads a reply. A tool that ignored its cancellation still works, and ends, or calls another tool."""
+    told, go, streaming, waits = asyncio.Event(), asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def pause() -> None:
+        """Wait for ever."""
+        waits.set()
+        await asyncio.Event().wait()
+
+    @tool
+    async def stubborn(ctx: ToolContext) -> str:
+        """Go on whatever happens."""
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            pass
+        await go.wait()
+        if calls_on:
+            await ctx.call_tool("pause", {})
+        return "done"
+
+    class Endless(Model):
+        """Begins a reply and never ends it."""
+
+        name, provider, endpoint = "endless", "test", "in-process"
+
+        async def stream(self, request, info=None):
+            yield TextDelta("Once ")
+            streaming.set()
+            await asyncio.Event().wait()
+
+    gate = request_lambda(place, "await adf.stubborn({})", timeout=2, on_error="open")
+    agent = Agent(model=Endless(), hooks=[gate], tools=[stubborn, pause], limits=Limits(abort_grace=None))
+    async with agent:
+        talk = agent.conversation()
+        talk.on("tool_execution_end", lambda event: told.set())
+        running = asyncio.ensure_future(talk.run("Hi"))
+        await streaming.wait()
+        go.set()
+        await (waits if calls_on else told).wait()
+        talk.abort()
+        result = await asyncio.wait_for(running, 30)
+    assert result.stop_reason == "aborted"
 
 
 # --- console -------------------------------------------------------------------------------------
@@ -651,11 +729,11 @@ async def test_what_a_lambda_writes_is_in_its_record(place, language, fails):
 async def test_what_a_lambda_wrote_before_it_was_late_is_in_its_record_shortened(place):
     write(place, "x.ts", "export function main(c) { console.log('x'.repeat(100)); for (;;); }")
     limits = SandboxLimits(console=10)
-    gate = Lambda("lib/x.ts", seam="before_tool_call", workspace=place, timeout=1, limits=limits)
+    gate = Lambda("lib/x.ts", seam="before_tool_call", workspace=place, timeout=4, limits=limits)
     model = ScriptedModel([tool_call("find_train", {"to": "x"}), text("done")])
     result, _ = await run([gate], [find_train], model)
     (record,) = result.decisions
-    assert "gave no answer within 1 s" in record.reason
+    assert "gave no answer within 4 s" in record.reason
     assert record.console.startswith("x" * 10 + "\n[")
 
 

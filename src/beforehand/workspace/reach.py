@@ -143,8 +143,6 @@ async def loop_inject(caller: Caller, argument: Mapping[str, Any], gates: Gates)
         if not isinstance(label, str) or not 0 < len(label) <= 200:
             raise BridgeRefused("INVALID_INPUT", f"{name!r} must be a text of at most 200 characters")
     run = caller.run
-    if run.over or run.aborted:
-        raise BridgeRefused("INVALID_STATE", "this run makes no more requests")
     run.hook_queue.append(UserMessage(clean(content), origin="hook"))
     named = "".join(f", {name} {label!r}" for name, label in labels.items())
     await caller.note("Injected", f"a message of {len(content)} characters{named}: {content[:200]}")
