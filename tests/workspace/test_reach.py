@@ -646,18 +646,20 @@ async def test_a_tool_that_cancels_its_own_task_is_an_error_for_the_lambda_and_n
 
 
 async def test_listeners_hear_one_event_at_a_time_though_a_lambda_has_several_calls_under_way(place):
-    under_way, most = 0, 0
+    under_way, most, all_sent = 0, 0, asyncio.Event()
 
     async def listen(event):
         nonlocal under_way, most
-        under_way += 1
-        most = max(most, under_way)
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        under_way -= 1
+        if event.type == "tool_execution_start":
+            under_way += 1
+            most = max(most, under_way)
+            await all_sent.wait()
+            await asyncio.sleep(0)
+            under_way -= 1
 
-    body = "await Promise.all([1, 2, 3].map((day) => adf.find_train({to: 'x', day})))"
-    await run([request_lambda(place, body)], [find_train], listeners=[listen])
+    calls = [f"adf.find_train({{to: 'x', day: {day}}})" for day in (1, 2, 3)] + ["adf.emit_event({event_type: 'custom.sent'})"]
+    workspace = Workspace(place, on_event=lambda name, payload: all_sent.set())
+    await run([request_lambda(place, f"await Promise.all([{', '.join(calls)}])", workspace)], [find_train], listeners=[listen])
     assert most == 1
 
 
