@@ -156,9 +156,12 @@ async def test_a_failed_gate_that_must_end_the_run_ends_it_although_the_lambda_c
     assert model.requests == []
 
 
-async def test_an_interrupt_at_a_call_of_a_lambda_lets_no_request_leave(place):
+@pytest.mark.parametrize("on_error", ["closed", "open"])
+@pytest.mark.parametrize("caught", [True, False])
+async def test_an_interrupt_at_a_call_of_a_lambda_lets_no_request_leave(place, on_error, caught):
     model = ScriptedModel([text("done")])
-    gate = request_lambda(place, "try { await adf.find_train({to: 'Kyiv'}) } catch {}")
+    call = "await adf.find_train({to: 'Kyiv'})"
+    gate = request_lambda(place, f"try {{ {call} }} catch {{}}" if caught else call, on_error=on_error)
     result, _ = await run([gate, hook.before_tool_call(lambda call: Interrupt("stop here"))], [find_train], model)
     assert "interrupted: stop here" in str(result.error)
     assert model.requests == []

@@ -11,8 +11,8 @@ from typing import Any, Unpack
 
 import msgspec
 
-from ..decisions import Decision
-from ..errors import ConfigError, HookDefinitionError
+from ..decisions import Decision, Interrupt
+from ..errors import ConfigError, HookDefinitionError, HookFailed
 from ..hooks.check import Refused
 from ..hooks.dispatch import EndsRun
 from ..hooks.hook import Hook, HookOptions, unknown_seam
@@ -101,19 +101,28 @@ class LambdaFunction:
             context.run._run, self, name=self.__name__, where=self.path, seam=self.spec.name,
             call_id=context.run.parent_call_id if not self.spec.by_tool else _call_id(context),
         )  # fmt: skip
+        interrupt = caller.run.interrupt
         try:
             decided = await self._decide(context, caller, console, deadline)
-        except (Refused, SandboxError) as error:
-            if caller.failure is not None:
-                raise EndsRun(caller.failure) from None
-            error.console = console.text  # type: ignore[union-attr]
+        except Exception as error:
+            self._end_run_if_a_call_said_so(caller, interrupt)
+            if isinstance(error, Refused | SandboxError):
+                error.console = console.text  # type: ignore[union-attr]
             raise
         finally:
             if console.text:
                 logger.info("lambda %s:%s at %s wrote: %s", self.path, self.function, self.spec.name, console.text)
+        self._end_run_if_a_call_said_so(caller, interrupt)
+        return decided
+
+    def _end_run_if_a_call_said_so(self, caller: Caller, before: Interrupt | None) -> None:
+        """What other hooks decided about the calls of a lambda holds, whatever the lambda makes of it. Raises `EndsRun`."""
+        now = caller.run.interrupt
+        if caller.failure is None and now is not before and now is not None and not self.spec.by_tool:
+            why = f"made a call that a hook interrupted: {now.reason or 'no reason given'}"
+            caller.failure = HookFailed(self.__name__, self.spec.name, self.path, why)
         if caller.failure is not None:
             raise EndsRun(caller.failure)
-        return decided
 
     async def _decide(self, context: Any, caller: Caller, console: Console, deadline: float) -> Any:
         try:
@@ -122,18 +131,15 @@ class LambdaFunction:
         except (PathRefused, OSError) as error:
             why = getattr(error, "strerror", None) or str(error)
             raise Refused(f"cannot run, because {self.path} cannot be read: {why}") from None
-        signal, run = context.run.signal, caller.run
+        signal = context.run.signal
         bridge = Bridge(
             self.workspace, self.limits, ((real, self.function),), console, signal, deadline, caller,
             self.workspace.is_authorized(real, source),
         )  # fmt: skip
-        interrupt = run.interrupt
         outcome = await call(
             source, self.function, self._argument(context), limits=self.limits, bridge=bridge, signal=signal, console=console,
             until=deadline,
         )  # fmt: skip
-        if run.interrupt is not interrupt and run.interrupt is not None and not self.spec.by_tool:
-            raise Refused(f"made a call that a hook interrupted: {run.interrupt.reason or 'no reason given'}")
         decided = self._decided(context, outcome.value)
         return _Said([decided] if isinstance(decided, Decision) else decided or (), console.text) if console.text else decided
 
