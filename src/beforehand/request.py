@@ -248,9 +248,7 @@ class _Failing(AsyncIterator[ModelEvent]):
         raise self._error
 
 
-async def ask_directly(
-    run: RunState, request: Request, kind: RequestKind, asking: Any = None, model: Model | None = None
-) -> str:
+async def ask_directly(run: RunState, request: Request, kind: RequestKind, asking: Any = None, model: Model | None = None) -> str:
     """A request beside the conversation (a summary, a lambda's own question): passes seams 7 and 8 and nothing else.
 
     `asking` is the hook on whose behalf it is made, or its function: it is not asked about its own request. `model` is

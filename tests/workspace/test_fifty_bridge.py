@@ -221,10 +221,14 @@ async def test_42_authority_does_not_pass_to_what_an_authorised_lambda_calls(pla
 
 async def test_42_calls_side_by_side_have_an_authority_each(place):
     """An authorised lambda calls an authorised and a plain one at the same time; only the first may authorise."""
-    source = policy(place, "ts", """
+    source = policy(
+        place,
+        "ts",
+        """
         const files = ['lib/a.py', 'lib/b.py', 'lib/a.py', 'lib/b.py', 'lib/a.py', 'lib/b.py'];
         const found = await Promise.allSettled(files.map((source) => adf.sys_lambda({source})));
-        await adf.sys_set_meta({key: 'found', value: found.map((f) => f.value ?? f.reason.message)})""")
+        await adf.sys_set_meta({key: 'found', value: found.map((f) => f.value ?? f.reason.message)})""",
+    )
     steps = ["await adf.fs_read(path='lib/a.py')", "await adf.authorize_file(path='lib/c.py')", "return 'did'"]
     body = "\n    ".join(["async def main(a):", *steps])
     (place / "lib" / "a.py").write_text(body)

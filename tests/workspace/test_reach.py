@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from beforehand import (
-    Agent, Answer, Approve, Ask, Block, Deny, HookFailed, Interrupt, Limits, Model, Replace, ToolContext, hook, tool,
+    Agent, Answer, Approve, Ask, Block, Deny, HookFailed, Interrupt, Limits, Model, PendingApproval, Replace, ToolContext,
+    hook, tool,
 )  # fmt: skip
 from beforehand.models.base import TextDelta
 from beforehand.sandbox import SandboxLimits
@@ -522,6 +523,80 @@ async def test_code_that_is_not_authorised_answers_nothing(place):
     gate = request_lambda(place, code_of("adf.task_resolve({task_id: 'c', action: 'deny'})"), workspace)
     await run([gate])
     assert kept(place) == "REQUIRES_AUTHORIZED_CODE"
+
+
+async def test_a_call_that_was_still_judged_when_the_run_was_aborted_is_on_record_as_not_run(place):
+    asked = asyncio.Event()
+
+    @hook.before_tool_call
+    async def slow(call):
+        asked.set()
+        await asyncio.Event().wait()
+
+    async with Agent(
+        model=ScriptedModel([text("done")]), hooks=[request_lambda(place, "await adf.find_train({to: 'x'})"), slow],
+        tools=[find_train],
+    ) as agent:  # fmt: skip
+        talk = agent.conversation()
+        running = asyncio.ensure_future(talk.run("Hi"))
+        await asked.wait()
+        talk.abort()
+        result = await asyncio.wait_for(running, 30)
+    assert [d.reason for d in noted(result, "Cut")] == [
+        "call lambda_1/1 (find_train) was not run because the run was aborted."
+    ]  # fmt: skip
+
+
+async def test_questions_of_one_name_wait_side_by_side_and_each_is_answered_once():
+    told, both = [], asyncio.Event()
+
+    async def notify(task_id, pending):
+        told.append(task_id)
+        if len(told) == 2:
+            both.set()
+
+    approvals = Approvals(notify)
+    pending = PendingApproval(call_id="c1", name="pay", args={}, prompt="Pay?")
+    first, second = (asyncio.ensure_future(approvals(pending)) for _ in range(2))
+    await both.wait()
+    assert told == list(approvals.waiting) == ["c1", "c1#2"]
+    assert approvals.resolve("c1#2", Deny("no")) is True
+    assert approvals.resolve("c1#2", Approve()) is False
+    assert approvals.resolve("c2", Approve()) is False
+    assert await second == Deny("no")
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    assert approvals.waiting == {}
+
+
+@pytest.mark.parametrize(
+    ("argument", "code"),
+    [
+        ("{task_id: 'c1', action: 'maybe'}", "INVALID_INPUT"),
+        ("{task_id: 'c1', action: 'deny', reason: 3}", "INVALID_INPUT"),
+        ("{task_id: 'c1', action: 'deny', modified_args: {}}", "INVALID_INPUT"),
+        ("{task_id: 'c1', action: 'approve', modified_args: 3}", "INVALID_INPUT"),
+        ("{task_id: 3, action: 'deny'}", "NOT_FOUND"),
+        ("{task_id: 'c1', action: 'deny', reason: 'no'}", "NOT_FOUND"),
+        ("{task_id: 'c1', action: 'approve'}", "NOT_FOUND"),
+        ("{action: 'approve'}", "INVALID_INPUT"),
+    ],
+)
+async def test_an_answer_that_will_not_do_is_refused(place, argument, code):
+    workspace = Workspace(place, approvals=Approvals())
+    gate = request_lambda(place, code_of(f"adf.task_resolve({argument})"), workspace)
+    workspace.authority.authorize("lib/x.ts")
+    await run([gate])
+    assert kept(place) == code
+
+
+async def test_where_nothing_keeps_approvals_there_is_nothing_to_answer(place):
+    workspace = Workspace(place)
+    gate = request_lambda(place, code_of("adf.task_resolve({task_id: 'c1', action: 'deny'})"), workspace)
+    workspace.authority.authorize("lib/x.ts")
+    await run([gate])
+    assert kept(place) == "DISABLED"
 
 
 # --- attacks -------------------------------------------------------------------------------------

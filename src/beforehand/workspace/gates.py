@@ -36,9 +36,7 @@ class Gates(Frozen, kw_only=True):
     max_result_tokens: int = MAX_RESULT_TOKENS
 
     @classmethod
-    def of(
-        cls, code: CodeExecution = EVERYTHING, tools: Iterable[ToolSettings] = (), registry: Iterable[Tool] = ()
-    ) -> Gates:
+    def of(cls, code: CodeExecution = EVERYTHING, tools: Iterable[ToolSettings] = (), registry: Iterable[Tool] = ()) -> Gates:
         """From settings and tools as they are listed. `ConfigError` for a restricted method that does not exist."""
         for name in code.restricted_methods:
             if name not in METHODS:

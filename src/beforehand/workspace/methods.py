@@ -152,7 +152,7 @@ async def get_config(place: Place, argument: Mapping[str, Any]) -> Any:
 def event_name(argument: Mapping[str, Any]) -> str:
     name = text_of(argument, "event_type")
     if not name.startswith("custom.") or len(name) > 200:
-        raise BridgeRefused("INVALID_INPUT", f"event_type is {name[:200]!r}: expected one that begins with \"custom.\"")
+        raise BridgeRefused("INVALID_INPUT", f'event_type is {name[:200]!r}: expected one that begins with "custom."')
     return name
 
 

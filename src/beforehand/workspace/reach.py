@@ -218,5 +218,3 @@ async def task_resolve(caller: Caller, approvals: Approvals | None, argument: Ma
 
 
 __all__ = ["Approvals", "call_tool", "loop_inject", "model_invoke", "task_resolve", "tool_names"]
-
-
