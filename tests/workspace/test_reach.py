@@ -599,6 +599,23 @@ async def test_where_nothing_keeps_approvals_there_is_nothing_to_answer(place):
     assert kept(place) == "DISABLED"
 
 
+async def test_code_of_an_inner_loop_answers_nothing_and_has_that_loops_tools_alone(place):
+    @hook.before_run
+    def as_an_inner_loop(start):
+        start.run._run.loop = "researcher"
+
+    workspace = Workspace(place, gates=Gates.of(registry=[find_train]), approvals=Approvals())
+    body = "const codes = [];\n" + "".join(
+        f"try {{ await {call}; codes.push('ran') }} catch (e) {{ codes.push(e.code) }}\n"
+        for call in ("adf.task_resolve({task_id: 'c', action: 'deny'})", "adf.sys_lambda({source: 'lib/y.py'})")
+    ) + "codes.push(typeof adf.find_train); await keep(codes)"  # fmt: skip
+    write(place, "y.py", "def main(a):\n    return 1")
+    gate = request_lambda(place, body, workspace)
+    workspace.authority.authorize("lib/x.ts")
+    await run([as_an_inner_loop, gate])
+    assert kept(place) == ["DISABLED", "ran", "undefined"]
+
+
 # --- attacks -------------------------------------------------------------------------------------
 
 
