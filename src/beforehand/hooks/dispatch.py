@@ -27,7 +27,7 @@ from ..events import DecisionMade, DecisionRecord
 from ..messages import AssistantMessage, Text, clean
 from ..seams import SeamSpec, Seen, digest_of
 from ..state import RunState
-from .check import Refused, split
+from .check import EndsRun, Refused, split
 from .hook import Hook
 
 logger = logging.getLogger("beforehand")
@@ -163,14 +163,6 @@ def _replaced(context: Any, verdict: Replace, changes: dict[str, Any]) -> Any:
 
 _KEY_LIKE = re.compile(r"[A-Za-z0-9_\-+/=.]{16,}|\b(?:sk|pk|key|tok\w*)[-_][\w-]+")
 """What could be a key in the text of a hook that failed to provide one."""
-
-
-class EndsRun(Exception):
-    """Raised by a hook inside which another hook has failed whose failure must end the run, whatever this one's may."""
-
-    def __init__(self, failure: HookFailed) -> None:
-        super().__init__(str(failure))
-        self.failure = failure
 
 
 # --- failure -------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-from ..errors import HookFailed, Stop
+from ..errors import RunError, Stop
 from ..events import DecisionMade
 from ..messages import clean
 from ..sandbox import BridgeRefused
@@ -44,7 +44,7 @@ class Caller:
         self.id = f"lambda_{run.lambdas}"
         self.prefix = self.id if call_id is None else f"{call_id}/{self.id}"
         self.calls = 0
-        self.failure: HookFailed | None = None
+        self.failure: RunError | None = None
 
     @property
     def parent_id(self) -> str:
@@ -116,8 +116,10 @@ class Caller:
         """Write down what is no decision and has to be known all the same."""
         run = self.run
         parent = self.call_id if call_id else run.parent_call_id
-        by = {"hook": self.name, "where": self.where, "seam": self.seam, "parent_call_id": parent}
-        entry = run.note(verdict, clean(reason[:500]), call_id or self.call_id, **by)
+        entry = run.note(
+            verdict, clean(reason[:500]), call_id or self.call_id,
+            hook=self.name, where=self.where, seam=self.seam, parent_call_id=parent,
+        )  # fmt: skip
         logger.info("%s at %s: %s: %s", self.name, self.seam, verdict, entry.reason)
         if run.events.takers["decision"]:
             with run.work_aside():

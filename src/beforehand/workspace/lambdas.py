@@ -13,8 +13,7 @@ import msgspec
 
 from ..decisions import Decision, Interrupt
 from ..errors import ConfigError, HookDefinitionError, HookFailed
-from ..hooks.check import Refused
-from ..hooks.dispatch import EndsRun
+from ..hooks.check import EndsRun, Refused
 from ..hooks.hook import Hook, HookOptions, unknown_seam
 from ..sandbox import Console, SandboxError, SandboxLimits, call, check_language, close_spares
 from ..seams import BY_NAME, ProviderCall, SeamSpec, Seen
