@@ -3,19 +3,24 @@
     python benchmarks/bench_lambdas.py [calls]
 
 Wall time, because most of it is spent in another process: p50 and p95 of single calls, one after the other, and the
-time of 100 at once. `spare` is a call that finds a worker waiting, `cold` one that has to start its own. Give the
-machine some quiet.
+time of 100 at once. `spare` is a call that finds a worker waiting, `cold` one that has to start its own. The processor
+time shows what 100 at once must cost: they cannot be done sooner than it takes divided by the cores. `an empty file` is
+Deno itself with our flags and nothing to do, which no lambda can be faster than. Give the machine some quiet.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 import sys
+import tempfile
+from pathlib import Path
 from time import perf_counter
 
 from beforehand import Request, ToolSpec, UserMessage
 from beforehand.frozen import freeze
+from beforehand.sandbox.deno import FLAGS, binary
 from beforehand.sandbox import SandboxLimits, Source, call, close_spares
 from beforehand.workspace.codec import from_adf, request_json
 
@@ -90,6 +95,23 @@ async def at_once(source: Source, count: int) -> float:
     return took
 
 
+def processor_time() -> float:
+    """Seconds that this process and those it has seen end have used."""
+    return sum(os.times()[:4])
+
+
+def empty_file(count: int) -> tuple[float, float]:
+    """Wall time of `deno run` on an empty file, in ms: the median of one by one; and processor time of one."""
+    times, before = [], processor_time()
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
+        Path(folder, "empty.js").touch()
+        for _ in range(count):
+            began = perf_counter()
+            subprocess.run([binary(), *FLAGS, "empty.js"], cwd=folder, env={"DENO_DIR": folder}, check=True)
+            times.append(perf_counter() - began)
+    return sorted(times)[count // 2] * 1e3, (processor_time() - before) / count * 1e3
+
+
 async def main(calls: int) -> None:
     size = len(request_json(request()))
     print(
@@ -103,7 +125,12 @@ async def main(calls: int) -> None:
             label = f"{name}, {'spare' if spare else 'cold'}"
             print(f"{label:18}  p50 {p50 * 1e3:7.1f} ms   p95 {p95 * 1e3:7.1f} ms   best {times[0] * 1e3:6.1f} ms")
     for name, source in (("Python", PYTHON), ("TypeScript", SCRIPT)):
-        print(f"{name + ', 100 at once':24}  {await at_once(source, 100):6.2f} s")
+        before = processor_time()
+        took = await at_once(source, 100)
+        await asyncio.sleep(0.2)  # until the last processes have been collected
+        print(f"{name + ', 100 at once':24}  {took:6.2f} s   processor time {processor_time() - before:5.2f} s")
+    wall, processor = empty_file(20)
+    print(f"an empty file in Deno     p50 {wall:5.1f} ms   processor time {processor:5.1f} ms, for 100 {processor / 10:.2f} s")
 
 
 if __name__ == "__main__":

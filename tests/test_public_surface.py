@@ -8,15 +8,15 @@ import beforehand
 import beforehand.testing
 
 EXPECTED = (
-    "Agent", "Answer", "Approve", "Ask", "AssistantMessage", "AuthenticationError", "BadRequest", "BeforehandError",
-    "Block", "ConfigError", "Context", "ContextTooLong", "Continue", "Conversation", "ConversationBusy", "CustomMessage",
-    "DecisionRecord", "Deny", "Drop", "Edit", "End", "Event", "FrozenError", "Hold", "Hook", "HookDefinitionError",
-    "HookFailed", "Image", "Interrupt", "InvalidResponse", "JournalError", "JournalUnreadable", "Limits", "Loop",
-    "Message", "Model", "ModelError", "NetworkError", "NothingToContinue", "Options", "PendingApproval", "Price", "Queue",
-    "RateLimited", "Recovery", "Replace", "Request", "RequestBlocked", "RequestTooLarge", "Resend", "RunBusy",
-    "RunChanged", "RunError", "RunInfo", "RunResult", "ServerError", "Steer", "SystemMessage", "Text", "Thinking", "Tool",
-    "ToolCall", "ToolContext", "ToolDefinitionError", "ToolMessage", "ToolResult", "ToolSpec", "UnknownAnswer",
-    "UnknownModel", "UnknownRun", "Usage", "UsageError", "UserMessage", "hook", "tool",
+    "Agent", "Answer", "Approve", "Ask", "AssistantMessage", "Audio", "AuthenticationError", "BadRequest",
+    "BeforehandError", "Block", "ConfigError", "Context", "ContextTooLong", "Continue", "Conversation", "ConversationBusy",
+    "CustomMessage", "DecisionRecord", "Deny", "Drop", "Edit", "End", "Event", "FrozenError", "Hold", "Hook",
+    "HookDefinitionError", "HookFailed", "Image", "Interrupt", "InvalidResponse", "JournalError", "JournalUnreadable",
+    "Limits", "Loop", "Message", "Model", "ModelError", "NetworkError", "NothingToContinue", "Options", "PendingApproval",
+    "Price", "Queue", "RateLimited", "Recovery", "Replace", "Request", "RequestBlocked", "RequestTooLarge", "Resend",
+    "RunBusy", "RunChanged", "RunError", "RunInfo", "RunResult", "ServerError", "Steer", "SystemMessage", "Text",
+    "Thinking", "Tool", "ToolCall", "ToolContext", "ToolDefinitionError", "ToolMessage", "ToolResult", "ToolSpec",
+    "UnknownAnswer", "UnknownModel", "UnknownRun", "Usage", "UsageError", "UserMessage", "Video", "hook", "tool",
 )  # fmt: skip
 """`beforehand.__all__`, sorted. Change it together with `src/beforehand/__init__.py`, and tell users in CHANGELOG.md."""
 

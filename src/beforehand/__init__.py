@@ -16,8 +16,8 @@ from .events import DecisionRecord, Event
 from .hooks.hook import Hook, hook
 from .limits import Limits, Recovery
 from .messages import (
-    AssistantMessage, CustomMessage, Image, Message, Options, Price, Request, SystemMessage, Text, Thinking, ToolCall,
-    ToolMessage, ToolSpec, Usage, UserMessage,
+    AssistantMessage, Audio, CustomMessage, Image, Message, Options, Price, Request, SystemMessage, Text, Thinking, ToolCall,
+    ToolMessage, ToolSpec, Usage, UserMessage, Video,
 )  # fmt: skip
 from .models.base import Model
 from .plan import Loop
@@ -28,13 +28,13 @@ from .tools import Tool, ToolContext, ToolResult, tool
 __version__ = "0.1.0"
 
 __all__ = [
-    "Agent", "Answer", "Approve", "Ask", "AssistantMessage", "AuthenticationError", "BadRequest", "BeforehandError",
-    "Block", "ConfigError", "Context", "ContextTooLong", "Continue", "Conversation", "ConversationBusy", "CustomMessage",
-    "DecisionRecord", "Deny", "Drop", "Edit", "End", "Event", "FrozenError", "Hold", "Hook", "HookDefinitionError",
-    "HookFailed", "Image", "Interrupt", "InvalidResponse", "JournalError", "JournalUnreadable", "Limits", "Loop",
-    "Message", "Model", "ModelError", "NetworkError", "NothingToContinue", "Options", "PendingApproval", "Price", "Queue",
-    "RateLimited", "Recovery", "Replace", "Request", "RequestBlocked", "RequestTooLarge", "Resend", "RunBusy",
-    "RunChanged", "RunError", "RunInfo", "RunResult", "ServerError", "Steer", "SystemMessage", "Text", "Thinking", "Tool",
-    "ToolCall", "ToolContext", "ToolDefinitionError", "ToolMessage", "ToolResult", "ToolSpec", "UnknownAnswer",
-    "UnknownModel", "UnknownRun", "Usage", "UsageError", "UserMessage", "hook", "tool",
+    "Agent", "Answer", "Approve", "Ask", "AssistantMessage", "Audio", "AuthenticationError", "BadRequest",
+    "BeforehandError", "Block", "ConfigError", "Context", "ContextTooLong", "Continue", "Conversation", "ConversationBusy",
+    "CustomMessage", "DecisionRecord", "Deny", "Drop", "Edit", "End", "Event", "FrozenError", "Hold", "Hook",
+    "HookDefinitionError", "HookFailed", "Image", "Interrupt", "InvalidResponse", "JournalError", "JournalUnreadable",
+    "Limits", "Loop", "Message", "Model", "ModelError", "NetworkError", "NothingToContinue", "Options", "PendingApproval",
+    "Price", "Queue", "RateLimited", "Recovery", "Replace", "Request", "RequestBlocked", "RequestTooLarge", "Resend",
+    "RunBusy", "RunChanged", "RunError", "RunInfo", "RunResult", "ServerError", "Steer", "SystemMessage", "Text",
+    "Thinking", "Tool", "ToolCall", "ToolContext", "ToolDefinitionError", "ToolMessage", "ToolResult", "ToolSpec",
+    "UnknownAnswer", "UnknownModel", "UnknownRun", "Usage", "UsageError", "UserMessage", "Video", "hook", "tool",
 ]  # fmt: skip

@@ -264,9 +264,17 @@ class Agent:
     # --- closing ---
 
     async def aclose(self) -> None:
-        """Close the models' connections, and the journal. The agent can be used again afterwards."""
-        for model in dict.fromkeys([self.plan.model, *self.plan.resolved.values(), *self._loops.models()]):
-            await model.aclose()
+        """Close the models' connections, the journal, and what hooks and tools keep waiting. It can be used again afterwards."""
+        try:
+            for model in dict.fromkeys([self.plan.model, *self.plan.resolved.values(), *self._loops.models()]):
+                await model.aclose()
+        finally:
+            await self._close_parts()
+
+    async def _close_parts(self) -> None:
+        parts = [hook.fn for hook in self.hooks] + [getattr(tool.unguarded, "__self__", None) for tool in self.plan.tools]
+        for close in {close for part in parts if (close := getattr(part, "close_with_agent", None)) is not None}:
+            await close()
         if self.plan.journal is not None:
             self.plan.journal.close()
 

@@ -10,7 +10,7 @@ import importlib.util
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,11 +66,11 @@ def make_plan(
         raise ConfigError(f"options={options!r} must be an Options(...)")
     options = options.sealed()
     loops = tuple(listed(settings["loops"], "loops"))
-    made, owned = load_tools([*listed(tools, "tools"), *(loop_tools() if loops else ())]), []
+    made, registry, owned = load_tools([*listed(tools, "tools"), *(loop_tools() if loops else ())]), (), []
     project = settings["project"]
     if project is not None:
-        made, owned = importlib.import_module("beforehand.config.tools").owned_tools(project, made)
-    owned += _pre_llm_hooks(settings, limits)
+        made, registry, owned = importlib.import_module("beforehand.config.tools").owned_tools(project, made)
+    owned += _pre_llm_hooks(settings, limits, registry)
     if (why := invalid_options(options, {tool.name for tool in made})) is not None:
         raise ConfigError(f"options=...: {why}")
     level = settings["thinking_level"]
@@ -143,7 +143,7 @@ def load_journal(settings: Mapping[str, Any]) -> Any:
     return given
 
 
-def _pre_llm_hooks(settings: Mapping[str, Any], limits: Limits) -> list[Hook]:
+def _pre_llm_hooks(settings: Mapping[str, Any], limits: Limits, registry: Sequence[Tool]) -> list[Hook]:
     """The lambda before each conversational request: fixed, or as a project file says at the time."""
     block, project, workspace = settings["pre_llm_hook"], settings["project"], settings["workspace"]
     if isinstance(workspace, str | Path) and not Path(workspace).is_dir():
@@ -151,7 +151,7 @@ def _pre_llm_hooks(settings: Mapping[str, Any], limits: Limits) -> list[Hook]:
     if block is None and project is None:
         return []
     config = importlib.import_module("beforehand.config.hook")
-    return [config.live_hook(project, limits) if block is None else config.fixed_hook(block, workspace, limits)]
+    return [config.live_hook(project, limits, registry) if block is None else config.fixed_hook(block, workspace, limits)]
 
 
 def project_arguments(path: str | Path, tools: Iterable[Any], hooks: Iterable[Any]) -> dict[str, Any]:

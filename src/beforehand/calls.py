@@ -34,7 +34,7 @@ class Call(msgspec.Struct, eq=False):
     `args` are the validated arguments, `None` where nobody looks at them; `asked` is the question a person must answer,
     `rest` what the other hooks said;
     `resume_with` replaces the body of a call that waited for a person inside; `failure` must end the run; `recalled` says
-    that outcome and result are those on record.
+    that outcome and result are those on record. The result of a `whole` call is not shortened: code reads it.
     """
 
     part: ToolCall
@@ -59,6 +59,7 @@ class Call(msgspec.Struct, eq=False):
     updates_open: bool = False
     concluded: bool = False
     recalled: bool = False
+    whole: bool = False
 
     @classmethod
     def of(cls, part: ToolCall, message: AssistantMessage | None, parent_id: str | None = None) -> Call:

@@ -177,7 +177,7 @@ class DecisionRecord(Frozen, kw_only=True):
 
     `verdict` is the decision's name, "failed" (the hook failed and `on_error` closed or aborted) or "failed_open".
     `digest` is the SHA-256 of the judged value as canonical JSON; `duration` is in seconds; `reversible` is what had
-    already become irreversible when the hook spoke.
+    already become irreversible when the hook spoke. `console` is what a lambda wrote meanwhile, shortened.
     """
 
     hook: str
@@ -195,6 +195,7 @@ class DecisionRecord(Frozen, kw_only=True):
     parent_call_id: str | None = None
     effects: tuple[str, ...] = ()
     on_error: str = "closed"
+    console: str | None = None
 
 
 EVENT_TYPES: dict[str, type[Event]] = {

@@ -115,26 +115,26 @@ async def _ask(run: RunState, call: Call, batch: Batch) -> None:
     if handler is None:
         if call.parent_id is not None and not _can_wait_inside(run, call):
             assert call.asked is not None
-            reason = (
-                f"This nested call needs a person's approval ({call.asked.prompt}), and nobody can be asked from inside a tool"
-            )
+            inside = "nobody can be asked from inside a tool or a lambda"
+            reason = f"This nested call needs a person's approval ({call.asked.prompt}), and {inside}"
             call.settle("blocked", f"{reason}: it was not run.")
         else:
             call.outcome = "pending"
             call.result = ToolResult("Waiting for a person's approval.", is_error=True)
         return
+    outer_scope = run.scope
     try:
         answer = handler(call.pending()[0])
         if hasattr(answer, "__await__"):
             run.enter_guarded()
             answer = await answer
-            run.leave_guarded()
+            run.leave_guarded(outer_scope)
             run.survived()
     except (KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:
         aborted = run.was_aborted_by(error)
-        run.leave_guarded()
+        run.leave_guarded(outer_scope)
         if aborted:
             raise Aborted("aborted while a person was asked") from None
         if isinstance(error, asyncio.CancelledError) and run.cancelled_from_outside():
@@ -164,7 +164,9 @@ async def _record_answer(run: RunState, call: Call, answer: HumanAnswer) -> None
 def _can_wait_inside(run: RunState, call: Call) -> bool:
     """Whether a nested call can wait for a person: its parent is made again then, which must be safe."""
     parent = run.calls.get(call.parent_id or "")
-    return run.journal is not None and parent is not None and replay_policy(run, parent)[0] == "safe"
+    if run.journal is None or parent is None or call.message is None:  # a lambda's call has no message, and never waits
+        return False
+    return replay_policy(run, parent)[0] == "safe"
 
 
 async def apply_answer(run: RunState, call: Call, batch: Batch, answer: Any) -> None:

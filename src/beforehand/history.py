@@ -9,11 +9,11 @@ from typing import NoReturn, overload
 
 from .errors import FrozenError
 from .frozen import canonical
-from .messages import AssistantMessage, CustomMessage, Image, Message, ToolCall, ToolMessage, is_sendable
+from .messages import AssistantMessage, Audio, CustomMessage, Image, Message, ToolCall, ToolMessage, Video, is_sendable
 
 
 def size_of(message: Message) -> int:
-    """Characters of a message that a model would read; an image counts as 4,000."""
+    """Characters of a message that a model would read; an image, a sound or a film counts as 4,000."""
     total = 16
     content = message.content
     if isinstance(content, str):
@@ -21,7 +21,7 @@ def size_of(message: Message) -> int:
     for part in content:
         if type(part) is ToolCall:
             total += len(part.arguments) + len(part.name)
-        elif type(part) is Image:
+        elif type(part) in (Image, Audio, Video):
             total += 4000
         else:
             total += len(part.text)  # type: ignore[union-attr]

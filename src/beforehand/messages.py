@@ -42,6 +42,19 @@ class Image(Frozen, tag_field="type", tag="image", gc=False):
     media_type: str = "image/png"
 
 
+class Audio(Frozen, tag_field="type", tag="audio", gc=False):
+    """A sound in a message of the user: `data` is base64, `format` such as "wav" or "mp3"."""
+
+    data: str
+    format: str = "wav"
+
+
+class Video(Frozen, tag_field="type", tag="video", gc=False):
+    """A film in a message of the user: `url` points to it, or holds it as a `data:` URL."""
+
+    url: str
+
+
 class ToolCall(Frozen, tag_field="type", tag="tool_call", gc=False):
     """A call the model asked for. `arguments` is the JSON text as it came; `args` is its frozen decoding."""
 
@@ -61,6 +74,7 @@ class ToolCall(Frozen, tag_field="type", tag="tool_call", gc=False):
 
 Part: TypeAlias = Text | Thinking | ToolCall | Image
 Content: TypeAlias = str | tuple[Text | Image, ...]
+UserContent: TypeAlias = str | tuple[Text | Image | Audio | Video, ...]
 
 
 def clean(text: str) -> str:
@@ -136,7 +150,7 @@ class SystemMessage(Frozen, tag_field="role", tag="system", gc=False):
 class UserMessage(Frozen, tag_field="role", tag="user", gc=False):
     """What a person (or a hook, in a person's name) says."""
 
-    content: Content
+    content: UserContent
     origin: Origin = "prompt"
     role: ClassVar[Role] = "user"
 
@@ -201,7 +215,7 @@ class CustomMessage(Frozen, tag_field="role", tag="custom", gc=False):
     """An application's own record in the history. Dropped before a request unless a hook at 5 converts it."""
 
     kind: str
-    content: Content = ""
+    content: UserContent = ""
     details: Any = None
     origin: Origin = "prompt"
     role: ClassVar[Role] = "custom"
@@ -222,19 +236,22 @@ def is_sendable(message: Message) -> bool:
     return type(message) is not CustomMessage
 
 
-def _part_problem(part: Part) -> str | None:
-    """What keeps an image or a call from being sent."""
+_TEXTS: dict[type, tuple[str, ...]] = {ToolCall: ("id", "name", "arguments"), Audio: ("data", "format"), Video: ("url",)}
+"""Fields that must be text, or the part cannot be sent."""
+
+
+def _part_problem(part: Part | Audio | Video) -> str | None:
+    """What keeps a part from being sent."""
     if type(part) is Image:
         given = [value for value in (part.data, part.url) if value is not None]
         if len(given) != 1 or not isinstance(given[0], str):
             return "has an Image that needs either data (base64 text) or url (text)"
-    elif type(part) is ToolCall:
-        for field in ("id", "name", "arguments"):
-            value = getattr(part, field)
-            if not isinstance(value, str):
-                return f"has a ToolCall whose {field} is a {type(value).__name__}, not text"
-        if not part.id:
-            return "has a ToolCall without an id, which no result could name"
+    for field in _TEXTS.get(type(part), ()):
+        value = getattr(part, field)
+        if not isinstance(value, str):
+            return f"has a {type(part).__name__} whose {field} is a {type(value).__name__}, not text"
+    if type(part) is ToolCall and not part.id:
+        return "has a ToolCall without an id, which no result could name"
     return None
 
 
@@ -251,7 +268,9 @@ def sealed(message: Message) -> Message:
     else:
         if not isinstance(content, list | tuple) or kind is SystemMessage:
             raise ValueError(f"has a {type(content).__name__} as content")
-        allowed = (Text, Thinking, ToolCall, Image) if kind is AssistantMessage else (Text, Image)
+        allowed: tuple[type, ...] = (Text, Thinking, ToolCall, Image) if kind is AssistantMessage else (Text, Image)
+        if kind is UserMessage or kind is CustomMessage:
+            allowed = (*allowed, Audio, Video)
         for part in content:
             if not isinstance(part, allowed):
                 raise ValueError(f"has a {type(part).__name__} in its content, which a {message.role} message cannot hold")

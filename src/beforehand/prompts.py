@@ -9,9 +9,9 @@ import msgspec
 
 from .errors import ConfigError
 from .history import HistoryView
-from .messages import MESSAGE_TYPES, Image, Message, Text, UserMessage, clean, sealed
+from .messages import MESSAGE_TYPES, Audio, Image, Message, Text, UserMessage, Video, clean, sealed
 
-Prompt: TypeAlias = str | Message | Sequence[Message | Text | Image]
+Prompt: TypeAlias = str | Message | Sequence[Message | Text | Image | Audio | Video]
 
 
 def as_messages(prompt: Any) -> list[Message]:
@@ -21,7 +21,7 @@ def as_messages(prompt: Any) -> list[Message]:
     if isinstance(prompt, MESSAGE_TYPES):
         return checked([prompt])
     if isinstance(prompt, list | tuple | HistoryView):
-        if prompt and all(isinstance(part, Text | Image) for part in prompt):
+        if prompt and all(isinstance(part, Text | Image | Audio | Video) for part in prompt):
             return checked([UserMessage(tuple(prompt))])  # type: ignore[arg-type]
         return checked(prompt)
     raise ConfigError(f"a prompt is a string, a message, or a list of them, not {type(prompt).__name__}")

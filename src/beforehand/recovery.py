@@ -24,7 +24,8 @@ from .history import HistoryView
 from .messages import MESSAGE_TYPES, AssistantMessage, Image, Message, Request, Text, UserMessage
 from .models.base import Model
 from .seams import Context, Seen
-from .state import STREAMING, RunState
+from .state import RunState
+from .waits import STREAMING
 
 logger = logging.getLogger("beforehand")
 

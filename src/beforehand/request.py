@@ -24,7 +24,7 @@ from .messages import (
 from .models.base import NO_CALL_INFO, CallInfo, Finish, ImageDelta, Model, ModelEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from .observing import WatchedStream
 from .seams import BY_NAME, KeyRequest, MessagesView, OutgoingRequest, ProviderCall, RequestKind, RequestPlan
-from .state import STREAMING, RunState
+from .state import RunState
 from .validity import invalid_messages
 
 PREPARE, TRANSFORM, CONVERT, PROVIDER, KEY, AUTHORIZE = (
@@ -181,10 +181,10 @@ def _check_size(request: Request, model: Model, window: int) -> None:
         )
 
 
-async def _call_info(run: RunState, model: Model) -> CallInfo:
+async def _call_info(run: RunState, model: Model, asking: Any = None) -> CallInfo:
     """The key for this request (seam 7), and who watches the wire. Neither is part of the request."""
     key = None
-    if asked := run.hooks.get_api_key:
+    if asked := _others(run.hooks.get_api_key, asking):
         ruling = await dispatch(run, KEY, asked, KeyRequest(run.info, model.provider, model.endpoint))
         key = ruling.changes.get("key")
     return CallInfo(key, run.wire_event if run.events.watches_wire else None)
@@ -260,36 +260,44 @@ class _Failing(AsyncIterator[ModelEvent]):
         raise self._error
 
 
-async def ask_directly(run: RunState, request: Request, kind: RequestKind, asking: Any = None) -> str:
+async def ask_directly(run: RunState, request: Request, kind: RequestKind, asking: Any = None, model: Model | None = None) -> str:
     """A request beside the conversation (a summary, a lambda's own question): passes seams 7 and 8 and nothing else.
 
-    `asking` is the hook on whose behalf it is made: it is not asked about its own request.
+    `asking` is the hook on whose behalf it is made, or its function: it is not asked about its own request. `model` is
+    the run's own unless given.
     """
-    outgoing = Outgoing(request, run.model, await _call_info(run, run.model))
-    hooks = [h for h in run.hooks.authorize_request if h is not asking]
+    model = model or run.model
+    outgoing = Outgoing(request, model, await _call_info(run, model, asking))
+    hooks = _others(run.hooks.authorize_request, asking)
     ruling = await authorize(run, outgoing, kind, hooks)
     if ruling is not None:
         if isinstance(ruling.verdict, Answer):
             return answer_message(ruling.verdict.value).text
         raise RequestBlocked(f"the {kind} request was blocked: {getattr(ruling.verdict, 'reason', None) or 'no reason given'}")
     texts: list[str] = []
-    if run.journal is not None:
+    if run.journal is not None and kind == "compaction":
         if (past := run.journal.past_direct()) is not None:
             return str(past)
         await run.journal.go_live(run)
-        await run.journal.request(run, request, run.model, kind, digest_of(request_value(request)))
-    run.scope = STREAMING
+    if run.journal is not None:
+        await run.journal.request(run, request, model, kind, digest_of(request_value(request)))
+    outer_scope = run.scope
+    run.enter_streaming()
     try:
         async for event in send(run, outgoing, kind):
             if type(event) is TextDelta:
                 texts.append(event.text)
             elif type(event) is Finish:
-                run.add_usage(event.usage, run.model.name)
+                run.add_usage(event.usage, model.name)
     finally:
-        run.leave_guarded()
+        run.leave_guarded(outer_scope)
     if run.journal is not None:
         run.journal.direct(kind, "".join(texts))
     return "".join(texts)
+
+
+def _others(hooks: Sequence[Any], asking: Any) -> Sequence[Any]:
+    return hooks if asking is None else [h for h in hooks if h is not asking and h.fn is not asking]
 
 
 def answer_message(value: Any) -> AssistantMessage:

@@ -22,8 +22,9 @@ from .hooks.hook import Hook
 from .messages import AssistantMessage, Message, ToolCall
 from .models.base import Finish, ImageDelta, ModelEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from .seams import BY_NAME, IncomingMessage
-from .state import IDLE, STREAMING, RunState
+from .state import RunState
 from .stream.guard import Guard, Interrupted
+from .waits import IDLE, STREAMING
 
 ON_CHUNK = BY_NAME["on_chunk"]
 ON_MESSAGE = BY_NAME["on_message"]

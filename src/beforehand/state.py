@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from .decisions import Interrupt, PendingApproval
 from .emitter import Emitter
-from .errors import RunError, Stop
+from .errors import RunError
 from .events import EVENT_TYPES, DecisionMade, DecisionRecord, Event, Irreversible, StopReason
 from .frozen import freeze
 from .history import History
@@ -24,32 +23,22 @@ from .queues import Queues
 from .seams import Context, RunInfo
 from .signals import AbortSignal
 from .tools import Tool
-
-# Where a run is waiting, which decides how an abort may reach it. Plain numbers: an enum's members cost a lookup each time.
-IDLE: Final = 0
-"""In our own code, or a listener's: it looks at the signal itself."""
-STREAMING: Final = 1
-"""For the model's next piece: cut at once."""
-GUARDED: Final = 2
-"""For a hook, a tool or a person: cut after `abort_grace`."""
-
+from .waits import Waits
 
 Asker = tuple[str, str]
 """A hook that wants the model to be asked again: its name, and where it is defined."""
 
 
-class RunState:
+class RunState(Waits):
     """The state of one run. The functions in `loop`, `toolcall` and their neighbours work on it."""
 
     __slots__ = (
-        "abandon", "aborted", "askers", "attempts", "batching", "calls", "cancelled", "cancelling", "cancels_before",
-        "characters_released", "compact_at", "context", "decisions", "deps", "enabled", "error", "events", "first_message",
-        "history", "hook_queue", "hooks", "id_prefix", "info", "interrupt", "journal", "lasting", "lease", "limits", "loop",
-        "messages_made", "model", "observed", "options", "outbox", "over", "own_cancels", "parent_call_id", "parent_run_id",
-        "pending", "place", "plan", "poll_first", "queues", "reason", "removed", "requests_sent", "resend", "resends",
-        "resent", "run_id", "scope", "scope_serial", "sequential", "shadow", "signal", "slow_hook", "started", "stop_reason",
-        "store", "suspension", "system", "task", "tasks", "thinking_level", "thread", "tick", "tick_serial", "tool_specs",
-        "tools", "tools_run", "turn", "usage", "usage_cost", "wake",
+        "askers", "attempts", "calls", "characters_released", "compact_at", "context", "decisions", "deps", "enabled", "error",
+        "events", "first_message", "history", "hook_queue", "hooks", "id_prefix", "info", "interrupt", "journal", "lambdas",
+        "lasting", "lease", "loop", "messages_made", "model", "observed", "options", "outbox", "parent_call_id",
+        "parent_run_id", "pending", "place", "plan", "poll_first", "queues", "reason", "removed", "requests_sent", "resend",
+        "resends", "resent", "run_id", "sequential", "shadow", "slow_hook", "started", "stop_reason", "store", "suspension",
+        "system", "thinking_level", "tool_specs", "tools", "tools_run", "turn", "turnstile", "usage", "usage_cost",
     )  # fmt: skip
     attempts: Any
     """The conversation's failures in a row. Set only where the plan has a recovery."""
@@ -57,6 +46,7 @@ class RunState:
     """Where the run is among its loops. Set only where there are some."""
 
     def __init__(self, plan: Plan, history: History, events: Emitter, queues: Queues) -> None:
+        super().__init__()
         self.plan, self.history, self.events, self.queues = plan, history, events, queues
         self.hooks = plan.hooks.current
         self.context = history
@@ -78,7 +68,6 @@ class RunState:
         self.deps: Any = None
         self.info = RunInfo(self, None)
         self.observed: Any = None
-        self.signal, self.aborted = AbortSignal(), False
         self.started = time.perf_counter()
         self.usage: Usage = NO_USAGE
         self.usage_cost = 0.0
@@ -87,7 +76,7 @@ class RunState:
         self.first_message = len(history)
         self.lasting: History | None = None
         self.removed: tuple[Message, ...] = ()
-        self.messages_made = 0
+        self.messages_made = self.lambdas = 0
         self.requests_sent = self.characters_released = self.tools_run = 0
         self.hook_queue: list[Message] = []
         self.poll_first = True
@@ -101,24 +90,8 @@ class RunState:
         self.error: RunError | None = None
         self.suspension: Any = None
         self.pending: tuple[PendingApproval, ...] = ()
-        self.reset_waiting()
-
-    def reset_waiting(self) -> None:
-        """Forget how the run was being waited for: it begins, or goes on after a suspension."""
-        self.task: asyncio.Task[Any] | None = None
-        self.tasks: set[asyncio.Task[Any]] = set()
-        self.thread = 0
-        self.scope: int = IDLE
-        self.scope_serial = 0
-        self.tick: asyncio.TimerHandle | None = None
-        self.tick_serial = -1
-        self.cancelling = False
-        self.abandon = False
-        self.cancelled = self.over = False
-        self.cancels_before = self.own_cancels = 0
-        self.batching = False
+        self.turnstile: asyncio.Lock | None = None
         self.outbox: list[Event | asyncio.Future[None] | Callable[[], Awaitable[Event | None]]] = []
-        self.wake: asyncio.Future[None] | None = None
 
     def set_id(self, run_id: str) -> None:
         self.run_id = run_id
@@ -137,6 +110,7 @@ class RunState:
         """Go on after a suspension: same run, fresh signal."""
         self.signal, self.aborted = AbortSignal(), False
         self.stop_reason, self.suspension, self.pending = None, None, ()
+        self.outbox = []
         self.reset_waiting()
 
     # --- what hooks read through RunInfo ---
@@ -210,17 +184,19 @@ class RunState:
         self.store = history.append
         self.first_message = len(history)
 
-    def note(self, verdict: str, reason: str, call_id: str | None = None, seam: str = "repair") -> None:
-        """Record something that the core itself mended, or decided in a hook's place."""
-        record = DecisionRecord(
-            hook="beforehand", where="core", seam=seam, verdict=verdict, reason=reason, digest=None, duration=0.0,
-            reversible=self.irreversible, run_id=self.run_id, loop=self.loop, turn=self.turn, call_id=call_id,
+    def note(self, verdict: str, reason: str, call_id: str | None = None, **by: str | None) -> DecisionRecord:
+        """Record something that the core itself mended, or that happened on behalf of a hook (`by`: fields of its record)."""
+        where = {"hook": "beforehand", "where": "core", "seam": "repair", **by}
+        entry = DecisionRecord(
+            verdict=verdict, reason=reason, digest=None, duration=0.0, reversible=self.irreversible, run_id=self.run_id,
+            loop=self.loop, turn=self.turn, call_id=call_id, **where,  # type: ignore[arg-type]
         )  # fmt: skip
-        self.decisions.append(record)
+        self.decisions.append(entry)
         if self.journal is not None:
-            self.journal.note(record)
+            self.journal.note(entry)
         if self.observed is not None:
-            self.observed.noted(self, DecisionMade(record=record, **self.event_fields()))
+            self.observed.noted(self, DecisionMade(record=entry, **self.event_fields()))
+        return entry
 
     def add_usage(self, usage: Usage, model_name: str) -> None:
         if usage is NO_USAGE:
@@ -261,7 +237,13 @@ class RunState:
         """Deliver an event. While tool bodies run in tasks of their own, the run's own task delivers for them, in order."""
         if self.over:  # a late result of something that was left behind
             return
-        if self.batching and asyncio.current_task() is not self.task:
+        if self.aside and not self.batching and self.is_aside:
+            if self.turnstile is None:
+                self.turnstile = asyncio.Lock()
+            async with self.turnstile:  # a hook may have several calls under way, and the run's own task cannot deliver
+                await self.deliver()
+                await self.events.emit(event)
+        elif self.batching and asyncio.current_task() is not self.task:
             delivered = asyncio.get_running_loop().create_future()
             self.outbox.extend((event, delivered))
             self.wake_up()
@@ -286,111 +268,3 @@ class RunState:
         """An opt-in event from the model adapter. Delivered in order, before the next thing the run does."""
         frozen = {field: freeze(value) for field, value in fields.items()}
         self.outbox.append(EVENT_TYPES[name](**frozen, **self.event_fields()))
-
-    def wake_up(self, *_: object) -> None:
-        if self.wake is not None and not self.wake.done():
-            self.wake.set_result(None)
-
-    # --- abort ---
-
-    def abort(self, reason: str | None = None) -> None:
-        """Stop as soon as possible: a reply is cut at once, a tool or hook gets `abort_grace` seconds. From any thread."""
-        if self.task is not None and threading.get_ident() != self.thread:
-            self.task.get_loop().call_soon_threadsafe(self.abort, reason)
-            return
-        if self.aborted:
-            return
-        self.aborted = True
-        self.signal.set(reason)
-        if self.scope is STREAMING:
-            self._cancel_task()
-        elif self.limits.abort_grace is not None and self.task is not None:
-            self.tick_serial = self.scope_serial
-            self.tick = self.task.get_loop().call_later(self.limits.abort_grace, self._grace_over)
-
-    def _grace_over(self) -> None:
-        """Cancel whatever has been waiting since the last look, then look again later."""
-        if self.tasks:
-            self.abandon = self.cancelling
-            self.cancelling = True
-            for task in self.tasks:
-                task.cancel()
-            self.wake_up()
-        elif self.scope is STREAMING:
-            self._cancel_task()
-        elif self.scope is GUARDED and self.scope_serial == self.tick_serial:
-            self.abandon = self.own_cancels > 0  # it has been cancelled before, and waits on
-            self._cancel_task()
-        self.tick_serial = self.scope_serial
-        if self.task is not None and self.limits.abort_grace is not None:
-            self.tick = self.task.get_loop().call_later(max(self.limits.abort_grace, 0.05), self._grace_over)
-
-    def _cancel_task(self) -> None:
-        if self.task is not None:
-            self.cancelling = True
-            self.own_cancels += 1
-            self.task.cancel()
-
-    def _take_back_cancels(self) -> bool:
-        """Undo our own cancellations of the run's task. True if none of the caller's is left."""
-        self.cancelling = False
-        while self.own_cancels and self.task is not None:
-            self.own_cancels -= 1
-            self.task.uncancel()
-        return self.task is not None and self.task.cancelling() <= self.cancels_before
-
-    def enter_guarded(self, begun_before_abort: bool = False) -> None:
-        """From here on an abort may cut what the run's task waits for, after the grace."""
-        if not self.batching:
-            self.scope = GUARDED
-            self.scope_serial += 1
-            if begun_before_abort and self.aborted:
-                self.tick_serial = self.scope_serial
-
-    def leave_guarded(self, scope: int = IDLE) -> None:
-        if not self.batching:
-            self.scope = scope
-
-    def survived(self) -> None:
-        """What was waited for answered in spite of our cancellation: nothing of it may be left in the task."""
-        if self.own_cancels and not self.batching:
-            self._take_back_cancels()
-
-    def came_too_late(self) -> bool:
-        """Whether what has just answered did so only after an abort's grace was over."""
-        if not self.aborted:
-            return False
-        task = asyncio.current_task()
-        return self.own_cancels > 0 if task is self.task else task is not None and self.cancelling and task.cancelling() > 0
-
-    def was_aborted_by(self, error: BaseException) -> bool:
-        """Whether this exception is our own abort arriving, and not the caller's cancellation. Answers once a cancel."""
-        if not self.aborted:
-            return False
-        if isinstance(error, Stop):
-            return True
-        if not isinstance(error, asyncio.CancelledError) or not self.cancelling:
-            return False
-        task = asyncio.current_task()
-        if task is self.task:
-            return self._take_back_cancels()
-        return task is not None and task.uncancel() == 0
-
-    def cancelled_from_outside(self) -> bool:
-        """After a CancelledError: does the caller cancel this run, or was the exception made by user code?"""
-        task = asyncio.current_task()
-        if task is None or task is not self.task:
-            return self.cancelled
-        return task.cancelling() > self.cancels_before
-
-    def begin_in(self, task: asyncio.Task[Any] | None) -> None:
-        """This task does the run now. Cancellations it has survived before are not meant for us."""
-        self.task = task
-        self.thread = threading.get_ident()
-        self.cancels_before = task.cancelling() if task is not None else 0
-
-    def finished(self) -> None:
-        self.over = True
-        if self.tick is not None:
-            self.tick.cancel()
-        self.task = None

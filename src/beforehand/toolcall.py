@@ -24,7 +24,7 @@ from .events import ToolExecutionEnd, ToolExecutionStart, ToolExecutionUpdate
 from .gating import shape_and_gate
 from .hooks.dispatch import Ruling, dispatch, in_thread
 from .intents import begin_once, finish_once
-from .messages import Content, Image, Text, ToolCall, text_of
+from .messages import AssistantMessage, Content, Image, Text, ToolCall, text_of
 from .observing import entered, left
 from .seams import BY_NAME, CallOutcome, RunInfo
 from .state import RunState
@@ -67,7 +67,7 @@ def look_up(run: RunState, call: Call) -> bool:
 
     False: it is settled (there is no such tool), or nobody looks at its arguments and the body decodes them itself.
     """
-    tool = call.tool = run.enabled.get(call.name)
+    tool = call.tool = call.tool or run.enabled.get(call.name)
     if tool is None:
         near = nearest(call.name, run.enabled)
         call.settle("not_found", f"Tool {call.name} not found.{f' Did you mean {near}?' if near else ''}")
@@ -105,6 +105,7 @@ async def execute(run: RunState, call: Call) -> None:
         return
     if run.journal is not None and not await begin_once(run, call):
         return
+    outer_scope = run.scope  # what waits may be another tool, which has called this one
     began = perf_counter() if run.hooks.after_tool_call else 0.0  # only they are told how long it took
     leaves = entered(run, call) if run.observed is not None else None
     try:
@@ -133,7 +134,7 @@ async def execute(run: RunState, call: Call) -> None:
     except BaseException as error:
         _body_failed(run, call, error)
     if run.scope:
-        run.leave_guarded()
+        run.leave_guarded(outer_scope)
     if began:
         call.duration = perf_counter() - began
     if leaves:
@@ -166,7 +167,7 @@ def _start(run: RunState, call: Call, tool: Tool, kwargs: dict[str, Any]) -> Any
 
 async def _rest(run: RunState, rest: Rest) -> Any:
     value = await rest
-    if run.cancelled_from_outside():  # the tool swallowed the caller's cancellation
+    if run.cancelled_from_outside() and not run.is_aside:  # the tool swallowed the caller's cancellation
         raise asyncio.CancelledError
     return value
 
@@ -271,7 +272,7 @@ async def _finish(run: RunState, call: Call) -> None:
     if call.edits and call.outcome in PASSES_AFTER:
         call.result = _say_edited(call)
     limit = run.limits.max_result_chars
-    if limit is not None and len(call.result.text) > limit:
+    if limit is not None and not call.whole and len(call.result.text) > limit:
         call.result = msgspec.structs.replace(call.result, content=_shortened(call.result.content, limit))
 
 
@@ -350,12 +351,28 @@ async def _checked_update(run: RunState, call: Call, result: ToolResult) -> Tool
 
 async def nested(run: RunState, parent: Call, name: str, args: Any, number: int) -> NestedResult:
     """A call from inside a tool: the same pipeline, with events that carry the parent's id. Never raises for a refusal."""
+    call = nested_call(f"{parent.id}/{number}", name, args, parent.id, parent.message)
+    result = await run_nested(run, call)
+    if call.outcome == "pending":
+        raise Suspend(call.pending(), None)  # the parent is made again once a person has answered
+    run.enter_guarded(begun_before_abort=True)  # the body that called goes on, and an abort must reach it
+    if call.failure is not None:
+        parent.failure = parent.failure or call.failure
+    return result
+
+
+def nested_call(call_id: str, name: str, args: Any, parent_id: str, message: AssistantMessage | None = None) -> Call:
+    """A call that code has made, with arguments as JSON text or as what JSON can be made of."""
     try:
         arguments = args if isinstance(args, str) else json.dumps(args, default=str)
     except (TypeError, ValueError, RecursionError) as error:
         arguments = json.dumps(f"no JSON: {error}")  # refused below, like anything else that is no object
-    call = Call.of(ToolCall(f"{parent.id}/{number}", name, arguments), parent.message, parent.id)
-    batch = Batch(parent.message, run.context, len(run.context), lone=name)
+    return Call.of(ToolCall(call_id, name, arguments), message, parent_id)
+
+
+async def run_nested(run: RunState, call: Call) -> NestedResult:
+    """Look up, gate and run such a call. A failure that must end the run is left in `call.failure`."""
+    batch = Batch(call.message, run.context, len(run.context), lone=call.name)
     await announce(run, call)
     try:
         if look_up(run, call):
@@ -365,10 +382,6 @@ async def nested(run: RunState, parent: Call, name: str, args: Any, number: int)
     if call.outcome is None:
         await execute(run, call)
     await settle(run, call)
-    if call.outcome == "pending":
-        raise Suspend(call.pending(), None)  # the parent is made again once a person has answered
-    if call.failure is not None:
-        parent.failure = parent.failure or call.failure
     result = call.result
     if result.usage is not None:
         run.add_usage(result.usage, "")

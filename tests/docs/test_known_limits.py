@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from beforehand import (
-    Agent, Approve, Ask, AssistantMessage, Block, Hook, Image, Interrupt, Limits, Loop, NothingToContinue, Replace,
+    Agent, Approve, Ask, AssistantMessage, Block, Hook, HookFailed, Image, Interrupt, Limits, Loop, NothingToContinue, Replace,
     RequestTooLarge, Text, Thinking, ToolMessage, UserMessage, hook, tool,
 )  # fmt: skip
 from beforehand.history import estimate_tokens
 from beforehand.models.openai_wire import encode_message
 from beforehand.testing import ScriptedModel, text, tool_call
+from beforehand.workspace import Lambda
 
 
 def one_call(name: str) -> ScriptedModel:
@@ -164,6 +166,16 @@ async def test_a_tool_that_cancels_its_own_task_takes_an_unheard_run_with_it(hea
 def test_tokens_are_estimated_from_characters() -> None:
     assert 1000 <= estimate_tokens([UserMessage("x" * 4000)]) <= 1010
     assert 1000 <= estimate_tokens([UserMessage((Image(url="http://127.0.0.1/p.png"),))]) <= 1010
+
+
+async def test_a_lambda_cannot_import_other_files_of_its_workspace(tmp_path: Path) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "a.py").write_text("def one():\n    return 1\n")
+    (tmp_path / "lib" / "b.py").write_text("from .a import one\ndef main(c):\n    return one()\n")
+    gate = Lambda("lib/b.py", seam="before_turn", workspace=tmp_path)
+    async with Agent(model=ScriptedModel([text("hello")]), hooks=[gate]) as agent:
+        with pytest.raises(HookFailed, match=r"lib/b.py:1: .*call (the other|another) file with adf\.sys_lambda"):
+            await agent.run("hi")
 
 
 def test_reasoning_is_not_sent_back_and_images_in_results_are_sent_as_text() -> None:

@@ -308,3 +308,33 @@ async def test_a_nested_call_made_after_its_parent_is_done_is_refused_or_runs_th
     late = await contexts[0].call_tool("work", {})
 
     assert late.outcome != "ran" or asked[-1] == "work"
+
+
+@pytest.mark.parametrize("heard", [False, True])
+async def test_an_abort_reaches_a_tool_that_waits_after_a_nested_call_that_had_to_wait(heard: bool) -> None:
+    waiting = asyncio.Event()
+
+    @tool
+    async def pause() -> str:
+        """Let others work."""
+        await asyncio.sleep(0)
+        return "done"
+
+    @tool
+    async def outer(ctx: ToolContext) -> None:
+        """Call another, then wait for ever."""
+        await ctx.call_tool("pause", {})
+        waiting.set()
+        await asyncio.Event().wait()
+
+    agent = Agent(
+        model=ScriptedModel([tool_call("outer"), text("end")]), tools=[pause, outer], limits=Limits(abort_grace=0),
+        listeners=[lambda event: None] if heard else [],
+    )  # fmt: skip
+    talk = agent.conversation()
+    running = asyncio.ensure_future(talk.run("go"))
+    await waiting.wait()
+    talk.abort()
+    result = await asyncio.wait_for(running, 30)
+    assert result.stop_reason == "aborted"
+    assert [message.outcome for message in result.messages if message.role == "tool"] == ["aborted"]

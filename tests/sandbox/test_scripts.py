@@ -3,7 +3,7 @@
 import pytest
 from sandbox.sandboxed import run
 
-from beforehand.sandbox import LambdaUnsupported
+from beforehand.sandbox import LambdaRaised, LambdaUnsupported
 
 WAYS = {
     "exported": "export function main() { return 1 }",
@@ -57,3 +57,9 @@ async def test_objects_on_the_console_are_readable():
 async def test_a_refused_bridge_call_has_its_code():
     source = "export async function main() { try { await adf.fs_read({}) } catch (e) { return e.code } }"
     assert (await run(source, language="ts")).value == "NOT_FOUND"
+
+
+async def test_a_js_file_is_javascript_and_no_typescript():
+    assert (await run("export const main = (a) => a.n < 2 > (1)", {"n": 1}, language="js")).value is False
+    with pytest.raises(LambdaRaised, match="is no program"):
+        await run("export const main = (a: number) => a", language="js")

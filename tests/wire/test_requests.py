@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from beforehand import Agent, ConfigError
 from beforehand.errors import BadRequest
 from beforehand.frozen import freeze
 from beforehand.history import History
 from beforehand.messages import (
     THINKING_LEVELS,
     AssistantMessage,
+    Audio,
     CustomMessage,
     Image,
     Message,
@@ -25,8 +27,10 @@ from beforehand.messages import (
     ToolMessage,
     ToolSpec,
     UserMessage,
+    Video,
 )
 from beforehand.models.openai_wire import PROTECTED, BodyWriter, encode_message, option_fields
+from beforehand.testing import ScriptedModel
 from wire.endpoint import ADD, request
 
 PIXEL = "iVBORw0KGgo="
@@ -59,6 +63,26 @@ def test_user_images_are_sent_as_data_or_as_their_address() -> None:
         {"type": "image_url", "image_url": {"url": f"data:image/gif;base64,{PIXEL}"}},
         {"type": "image_url", "image_url": {"url": "http://127.0.0.1/a.png"}},
     ]
+
+
+def test_sounds_and_films_of_the_user_are_sent() -> None:
+    message = UserMessage((Text("listen"), Audio("aGk=", "mp3"), Video("http://127.0.0.1/a.mp4")))
+    assert encoded(message)["content"] == [
+        {"type": "text", "text": "listen"},
+        {"type": "input_audio", "input_audio": {"data": "aGk=", "format": "mp3"}},
+        {"type": "video_url", "video_url": {"url": "http://127.0.0.1/a.mp4"}},
+    ]
+
+
+@pytest.mark.parametrize("part", [Audio(b"x"), Video(None), Audio("x", 3)])  # type: ignore[arg-type]
+def test_a_sound_or_film_that_is_no_text_is_refused_before_it_is_stored(part: Audio | Video) -> None:
+    with pytest.raises(ConfigError, match="not text"):
+        Agent(model=ScriptedModel([])).conversation([UserMessage((part,))])
+
+
+def test_a_tool_result_holds_no_sound() -> None:
+    with pytest.raises(ConfigError, match="has a Audio in its content, which a tool message cannot hold"):
+        Agent(model=ScriptedModel([])).conversation([ToolMessage("c", "t", (Audio("x"),))])  # type: ignore[arg-type]
 
 
 def test_an_image_without_data_and_address_is_refused() -> None:

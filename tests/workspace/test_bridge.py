@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from beforehand.sandbox import BridgeRefused, Console, LambdaRaised, LambdaTimedOut, SandboxLimits, call
-from beforehand.workspace import Bridge, Workspace
+from beforehand.settings import CodeExecution
+from beforehand.workspace import Bridge, Gates, Workspace
 
 ROOMY = SandboxLimits(wall_time=60)
 
@@ -34,7 +35,8 @@ async def main(a):
     return [whole, part["content"], listed, await adf.fs_list(prefix="notes/")]
 """)
     whole, part, listed, after = (await start(Workspace(place))).value
-    assert whole == {"path": "notes/a.txt", "content": "one\n2\nthree\nfour\n", "size": 17}
+    standing = {"protection": "none", "authorized": False}
+    assert whole == {"path": "notes/a.txt", "content": "one\n2\nthree\nfour\n", "size": 17, **standing}
     assert part == "2\nthree\n"
     assert listed == [{"path": "notes/a.txt", "size": 17}]
     assert after == []
@@ -74,7 +76,12 @@ REFUSALS = {
     ],
     "sys_get_config": [({"section": "none"}, "NOT_FOUND")],
     "emit_event": [({"event_type": "custom.x"}, "DISABLED"), ({"event_type": "turn_end"}, "INVALID_INPUT")],
-    "model_invoke": [({}, "NOT_FOUND")],
+    "model_invoke": [({"prompt": "Hi"}, "DISABLED"), ({"temperature": 1, "made_up": 1}, "INVALID_INPUT")],
+    "loop_inject": [({"content": "Hi"}, "DISABLED"), ({}, "INVALID_INPUT")],
+    "task_resolve": [({"task_id": "t", "action": "approve"}, "REQUIRES_AUTHORIZED_CODE")],
+    "authorize_file": [({"path": "lib/start.py"}, "REQUIRES_AUTHORIZED_CODE")],
+    "say": [({}, "EXCLUDED_TOOL")],
+    "loop_clear": [({"_authorized": True}, "EXCLUDED_TOOL")],
     "made_up": [({}, "NOT_FOUND")],
 }
 
@@ -202,4 +209,4 @@ async def test_an_inner_lambda_has_only_the_time_that_is_left(place):
 async def test_lambdas_calling_lambdas_can_be_switched_off(place):
     (place / "lib" / "b.py").write_text("def main(a):\n    return 1")
     with pytest.raises(BridgeRefused, match="DISABLED"):
-        await bridge_of(Workspace(place, sys_lambda=False))("sys_lambda", {"source": "lib/b.py"})
+        await bridge_of(Workspace(place, gates=Gates.of(CodeExecution(sys_lambda=False))))("sys_lambda", {"source": "lib/b.py"})

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from beforehand import (
     AssistantMessage,
+    Audio,
     Image,
     Options,
     Request,
@@ -20,6 +21,7 @@ from beforehand import (
     ToolSpec,
     Usage,
     UserMessage,
+    Video,
 )
 from beforehand.frozen import freeze
 from beforehand.hooks.check import Refused
@@ -42,6 +44,8 @@ images = st.builds(lambda data: Image(data=data), st.sampled_from(["aGk=", ""]))
 )
 parts = st.lists(st.builds(Text, words) | images, max_size=3).map(tuple)
 contents = words | parts
+media = st.builds(Audio, st.sampled_from(["aGk=", ""]), st.sampled_from(["wav", "mp3"])) | st.builds(Video, words)
+user_contents = words | st.lists(st.builds(Text, words) | images | media, max_size=3).map(tuple)
 arguments = objects.map(lambda o: json.dumps(o, indent=1)) | st.sampled_from(
     ["{}", "", "{not json", "[1]", '{"n": 1.0, "big": 12345678901234567890}']
 )
@@ -56,7 +60,7 @@ def requests(draw):
         if kind == "system":
             messages.append(SystemMessage(draw(words)))
         elif kind == "user":
-            messages.append(UserMessage(draw(contents), origin=draw(st.sampled_from(["prompt", "steer", "hook"]))))
+            messages.append(UserMessage(draw(user_contents), origin=draw(st.sampled_from(["prompt", "steer", "hook"]))))
         else:
             calls = [
                 ToolCall(f"c{next(ids)}", draw(st.sampled_from(["a", "b"])), draw(arguments))
@@ -127,6 +131,17 @@ def test_without_seq_what_the_model_reads_is_the_same(request):
 
 def _about_tools(message):
     return isinstance(message["content"], list) and any(b["type"] == "tool_result" for b in message["content"])
+
+
+def test_a_lambda_puts_a_sound_and_a_film_into_a_message_of_the_user():
+    value = to_adf(Request("", (UserMessage("Listen"),)))
+    value["messages"][0] = {"role": "user", "content": [
+        {"type": "text", "text": "Listen"},
+        {"type": "input_audio", "input_audio": {"data": "aGk=", "format": "mp3"}},
+        {"type": "video_url", "video_url": {"url": "https://x/y.mp4"}},
+    ]}  # fmt: skip
+    message = from_adf(value, Request("", (UserMessage("Listen"),))).messages[0]
+    assert message == UserMessage((Text("Listen"), Audio("aGk=", "mp3"), Video("https://x/y.mp4")))
 
 
 # --- what a lambda changes ---
@@ -306,11 +321,10 @@ REFUSED = [
     (messages(("assistant", [{"type": "image_url", "image_url": {"url": "x"}}])), "which a message of the assistant cannot hold"),
     (messages(("user", [{"type": "image_url", "image_url": "x"}])), "$.messages[0].content[0].image_url must be an object"),
     (messages(("user", [{"type": "image_url", "image_url": {}}])), "image_url.url must be a string"),
-    (
-        messages(("user", [{"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}])),
-        "messages here hold text and images",
-    ),
-    (messages(("user", [{"type": "video_url", "video_url": {"url": "x"}}])), "messages here hold text and images"),
+    (messages(("user", [{"type": "input_audio", "input_audio": {"data": ""}}])), "input_audio.format must be a string"),
+    (messages(("user", [{"type": "input_audio", "input_audio": {"format": "wav"}}])), "input_audio.data must be a string"),
+    (messages(("user", [{"type": "video_url", "video_url": {}}])), "video_url.url must be a string"),
+    (messages(("assistant", [{"type": "video_url", "video_url": {"url": "x"}}])), "which a message of the assistant cannot hold"),
     (messages(("assistant", [{**USE, "id": ""}])), "$.messages[0].content[0].id must be a string that is not empty"),
     (messages(("assistant", [{**USE, "input": []}])), "$.messages[0].content[0].input must be an object"),
     (messages(("user", [{**RESULT, "content": [1]}])), "$.messages[0].content[0].content must be a string"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
@@ -10,6 +10,7 @@ from ..frozen import Frozen
 from ..hooks.check import Refused
 from ..hooks.hook import Hook
 from ..limits import Limits
+from ..tools import Tool
 from ..settings import MAX_TIMEOUT_MS, PreLlmHook, ProjectSettings, to_dict
 from .block import NAME, read_block
 from .live import LiveProject
@@ -47,9 +48,9 @@ def fixed_hook(block: Any, workspace: Any, limits: Limits) -> Hook:
     return Hook(seam="before_provider_call", fn=function, name=NAME, order=ORDER, where=hook.source, timeout=_outer(limits))
 
 
-def live_hook(project: Project, limits: Limits) -> Hook:
+def live_hook(project: Project, limits: Limits, registry: Sequence[Tool] = ()) -> Hook:
     """The hook of a project, whatever its file says when a request is due. Raises `ConfigError` for what cannot work now."""
-    function = PreLlmFunction(LiveNow(project))
+    function = PreLlmFunction(LiveNow(project, registry))
     if project.settings.pre_llm_hook is not None:
         try:
             function.lambda_of(function.now())
@@ -68,7 +69,8 @@ def _outer(limits: Limits) -> float | None:
 class LiveNow:
     """What the project file says. The workspace is made when it is needed, and kept while the settings stay the same."""
 
-    def __init__(self, project: Project) -> None:
+    def __init__(self, project: Project, registry: Sequence[Tool]) -> None:
+        self._registry = registry
         self._live = LiveProject(project)
         self._project: Project | None = None
         self._now: Now | None = None
@@ -80,22 +82,23 @@ class LiveNow:
 
             def workspace() -> Workspace:
                 if not made:
-                    made.append(workspace_of(project))
+                    made.append(workspace_of(project, self._registry))
                 return made[0]
 
             self._project, self._now = project, Now(project.settings.pre_llm_hook, project.settings.limits.of_runs(), workspace)
         return self._now
 
 
-def workspace_of(project: Project) -> Workspace:
+def workspace_of(project: Project, registry: Sequence[Tool] = ()) -> Workspace:
     """The workspace of a project, with what its lambdas may know and do. Raises `ConfigError`."""
-    from ..workspace import Workspace
+    from ..workspace import Gates, Workspace
 
     folder = project.path("workspace")
     if folder is None:
         raise ConfigError(str(project.problem((), "the field 'workspace' is missing: the folder that holds lambdas")))
     settings = project.settings
-    return Workspace(folder, config=visible_config(settings), sys_lambda=settings.code_execution.sys_lambda)
+    gates = Gates.of(settings.code_execution, settings.tools, registry)
+    return Workspace(folder, config=visible_config(settings), gates=gates)
 
 
 def visible_config(settings: ProjectSettings) -> Mapping[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -22,15 +22,25 @@ FIRST = -1000
 """The model's view is settled before anybody else shapes the request."""
 
 
-def owned_tools(project: Project, tools: Sequence[Tool]) -> tuple[tuple[Tool, ...], list[Hook]]:
-    """The tools that are left, and the hooks that keep to what is said about them. Raises `ConfigError`."""
+class Owned(NamedTuple):
+    """The tools that are left, those that only authorised code may call, and hooks that keep to what is said about them."""
+
+    tools: tuple[Tool, ...]
+    registry: tuple[Tool, ...]
+    hooks: list[Hook]
+
+
+def owned_tools(project: Project, tools: Sequence[Tool]) -> Owned:
+    """Raises `ConfigError`."""
     by_name = {tool.name: tool for tool in tools}
     for i, said in enumerate(project.settings.tools):
         if said.name not in by_name and said.name not in RUNTIME_TOOLS:
             hint = did_you_mean(said.name, by_name) or f": the agent has {', '.join(by_name) or 'none'}"
             raise ConfigError(str(project.problem(("tools", i, "name"), f"there is no tool {said.name!r}{hint}")))
     kept = tuple([_lowered(project, tool) for tool in tools if _enabled(project, tool.name)])
-    return kept, [*_hiding(project), *_asking(project)]
+    withheld = frozenset([said.name for said in project.settings.tools if said.restricted and not said.enabled])
+    held = [tool for tool in tools if tool.name in withheld]
+    return Owned(kept, tuple(held), [*_hiding(project), *_asking(project)])
 
 
 def _enabled(project: Project, name: str) -> bool:

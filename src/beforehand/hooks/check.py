@@ -8,6 +8,7 @@ from typing import Any
 
 
 from ..decisions import Answer, Ask, Block, Decision, Effect, End, Hold, Interrupt, Queue, Replace, Steer, Verdict
+from ..errors import RunError
 from ..frozen import freeze
 from ..history import HistoryView
 from ..messages import MESSAGE_TYPES, THINKING_LEVELS, AssistantMessage, Image, Request, Text, Usage, clean, sealed
@@ -22,6 +23,14 @@ class Refused(Exception):
 
 class Late(Refused, TimeoutError):
     """A hook gave no answer in time. Unlike other failures, the same call may succeed the next time."""
+
+
+class EndsRun(Exception):
+    """Raised by a hook inside which another hook has failed whose failure must end the run, whatever this one's may."""
+
+    def __init__(self, failure: RunError) -> None:
+        super().__init__(str(failure))
+        self.failure = failure
 
 
 def split(spec: SeamSpec, returned: Any) -> tuple[Verdict | None, tuple[Effect, ...]]:

@@ -27,7 +27,7 @@ from ..events import DecisionMade, DecisionRecord
 from ..messages import AssistantMessage, Text, clean
 from ..seams import SeamSpec, Seen, digest_of
 from ..state import RunState
-from .check import Late, Refused, split
+from .check import EndsRun, Late, Refused, split
 from .hook import Hook
 
 logger = logging.getLogger("beforehand")
@@ -134,6 +134,7 @@ async def _settle(
 ) -> Verdict | None:
     """Check what a hook returned, make its effects happen, record it. Raises what makes it a failure."""
     verdict, effects = split(spec, returned)
+    console = getattr(returned, "console", None)
     if not effects and (verdict is None or type(verdict) is Hold):
         return verdict  # "not yet" decides nothing: the text comes again
     if type(verdict) is Replace:
@@ -145,7 +146,7 @@ async def _settle(
         apply_effect(run, effect)
     if getattr(verdict, "resend", False) or (effects and any([type(effect) is Resend for effect in effects])):
         run.askers += ((hook.name, hook.where),)
-    await record(run, spec, hook, context, verdict, effects, took)
+    await record(run, spec, hook, context, verdict, effects, took, console)
     return verdict
 
 
@@ -256,12 +257,15 @@ async def _failed(run: RunState, spec: SeamSpec, hook: Hook, context: Any, error
     """What a failing hook amounts to: nothing (`on_error="open"`), a refusal, or the end of the run."""
     if isinstance(error, asyncio.CancelledError) and run.cancelled_from_outside():
         raise error
+    if isinstance(error, EndsRun):
+        raise error.failure
     why = explain(error) if spec.value is not None else _KEY_LIKE.sub("***", explain(error))
+    console = getattr(error, "console", None)
     if hook.on_error == "open":
         logger.warning("hook %r at %s (%s) %s; it fails open, so the run goes on", hook.name, spec.name, hook.where, why)
-        await record(run, spec, hook, context, "failed_open", (), took, why)
+        await record(run, spec, hook, context, Failure("failed_open", why), (), took, console)
         return None
-    await record(run, spec, hook, context, "failed", (), took, why)
+    await record(run, spec, hook, context, Failure("failed", why), (), took, console)
     if run.aborted and spec.guards == "run" and spec.kind != "save":
         raise Aborted(why)  # a hook whose own work was cut by the abort, most likely
     if hook.on_error == "closed" and spec.guards != "run":
@@ -363,13 +367,21 @@ def _warn_slow(hook: Hook, took: float) -> None:
 # --- records -------------------------------------------------------------------------------------
 
 
+class Failure(NamedTuple):
+    """What stands in a record in place of a decision, and why."""
+
+    verdict: str
+    why: str
+
+
 async def record(
-    run: RunState, spec: SeamSpec, hook: Hook, context: Any, verdict: Verdict | str | None, effects: tuple[Effect, ...],
-    took: float, why: str | None = None,
+    run: RunState, spec: SeamSpec, hook: Hook, context: Any, verdict: Verdict | Failure | None, effects: tuple[Effect, ...],
+    took: float, console: str | None = None,
 ) -> None:  # fmt: skip
     """Write down one decision or failure, and tell whoever listens."""
-    if isinstance(verdict, str):
-        name, reason = verdict, why
+    reason: str | None
+    if isinstance(verdict, Failure):
+        name, reason = verdict
     else:
         name = type(verdict).__name__ if verdict is not None else "+".join([type(e).__name__ for e in effects])
         reason = getattr(verdict, "reason", None) or getattr(verdict, "feedback", None) or getattr(verdict, "prompt", None)
@@ -378,7 +390,7 @@ async def record(
         hook=hook.name, where=hook.where, seam=spec.name, verdict=name, reason=reason, duration=took,
         digest=None if spec.value is None else digest_of(spec.value(context)), reversible=run.irreversible, run_id=run.run_id,
         loop=run.loop, turn=run.turn, call_id=getattr(context, "call_id", None), parent_call_id=info.parent_call_id,
-        effects=tuple([type(e).__name__ for e in effects]), on_error=hook.on_error,
+        effects=tuple([type(e).__name__ for e in effects]), on_error=hook.on_error, console=console or None,
     )  # fmt: skip
     run.decisions.append(entry)
     if run.journal is not None:

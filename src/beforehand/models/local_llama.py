@@ -21,7 +21,7 @@ import msgspec
 
 from ..errors import BadRequest, ConfigError, ContextTooLong, InvalidResponse
 from ..frozen import thaw
-from ..messages import AssistantMessage, Image, Message, Options, Request, ToolMessage, ToolSpec, Usage, is_sendable
+from ..messages import AssistantMessage, Audio, Image, Message, Options, Request, ToolMessage, ToolSpec, Usage, Video, is_sendable
 from .base import NO_CALL_INFO, CallInfo, Finish, Model, ModelEvent, TextDelta, ToolCallDelta
 
 __all__ = ["LocalLlama", "find_weights", "prompt_of", "shape_of"]
@@ -157,8 +157,10 @@ def _check(request: Request) -> None:
         if given:
             raise BadRequest(f"the local model has no option {name}: leave it out")
     for message in request.messages:
-        if not isinstance(message.content, str) and any(isinstance(part, Image) for part in message.content):
-            raise BadRequest("the local model cannot see images")
+        if not isinstance(message.content, str) and any(
+            isinstance(part, Image | Audio | Video) for part in message.content
+        ):
+            raise BadRequest("the local model reads text: it can neither see images and films nor hear")
 
 
 def prompt_of(request: Request, with_tools: bool) -> str:

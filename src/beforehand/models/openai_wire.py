@@ -19,7 +19,8 @@ import msgspec
 from ..errors import BadRequest
 from ..history import HistoryView
 from ..messages import (
-    AssistantMessage, Image, Message, Options, Request, SystemMessage, Text, ToolCall, ToolMessage, ToolSpec, UserMessage,
+    AssistantMessage, Audio, Image, Message, Options, Request, SystemMessage, Text, ToolCall, ToolMessage, ToolSpec,
+    UserMessage, Video,
 )  # fmt: skip
 
 _encode = msgspec.json.Encoder().encode
@@ -104,6 +105,11 @@ def _user_part(part: Any) -> bytes:
         else:
             raise BadRequest("an image has neither data nor url: nothing to send")
         return b'{"type":"image_url","image_url":{"url":' + encode_text(url) + b"}}"
+    if type(part) is Audio:
+        audio = b'{"data":' + encode_text(part.data) + b',"format":' + encode_text(part.format) + b"}"
+        return b'{"type":"input_audio","input_audio":' + audio + b"}"
+    if type(part) is Video:  # not OpenAI's own, but what compatible endpoints that see films take
+        return b'{"type":"video_url","video_url":{"url":' + encode_text(part.url) + b"}}"
     raise BadRequest(f"a {type(part).__name__} part cannot stand in a user message")
 
 

@@ -1,13 +1,13 @@
 """Runs code that nobody vouches for: one function, one JSON argument, one JSON result, in a process of its own."""
 
 from .contract import (
-    JSON, Bridge, BridgeRefused, Console, LambdaBroken, LambdaMissing, LambdaOutOfMemory, LambdaRaised, LambdaResultTooLarge,
-    LambdaTimedOut, LambdaTooManyCalls, LambdaUnsupported, Outcome, SandboxError, SandboxLimits, Source,
+    JSON, METHODS, Bridge, BridgeRefused, Console, LambdaBroken, LambdaMissing, LambdaOutOfMemory, LambdaRaised,
+    LambdaResultTooLarge, LambdaTimedOut, LambdaTooManyCalls, LambdaUnsupported, Outcome, SandboxError, SandboxLimits, Source,
 )  # fmt: skip
 from .pool import call, check_language, close_spares
 
 __all__ = [
-    "JSON", "Bridge", "BridgeRefused", "Console", "LambdaBroken", "LambdaMissing", "LambdaOutOfMemory", "LambdaRaised",
-    "LambdaResultTooLarge", "LambdaTimedOut", "LambdaTooManyCalls", "LambdaUnsupported", "Outcome", "SandboxError",
-    "SandboxLimits", "Source", "call", "check_language", "close_spares",
+    "JSON", "METHODS", "Bridge", "BridgeRefused", "Console", "LambdaBroken", "LambdaMissing", "LambdaOutOfMemory",
+    "LambdaRaised", "LambdaResultTooLarge", "LambdaTimedOut", "LambdaTooManyCalls", "LambdaUnsupported", "Outcome",
+    "SandboxError", "SandboxLimits", "Source", "call", "check_language", "close_spares",
 ]  # fmt: skip

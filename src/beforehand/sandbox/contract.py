@@ -111,7 +111,7 @@ class SandboxLimits(Frozen, kw_only=True, gc=False):
     memory: int = 64 * 2**20
     """Bytes of the lambda's heap."""
     output: int = 4 * 2**20
-    """Bytes of the JSON text of the result, and of what one bridge call hands over."""
+    """Bytes of the JSON text of the result, and of what one bridge call hands over or gets back."""
     suspensions: int = 100
     """Bridge calls."""
     console: int = 16_384
@@ -179,6 +179,10 @@ def methods_of(bridge: Bridge) -> tuple[str, ...]:
 
 def too_large(job: Job, size: int, what: str = "returned") -> SandboxError:
     return job.error(LambdaResultTooLarge, f"{what} {size:,} bytes of JSON, more than {job.limits.output:,}")
+
+
+def too_much(size: int, most: int) -> str:
+    return f"the answer has {size:,} bytes of JSON, more than {most:,}"
 
 
 def too_deep(job: Job, line: int | None = None) -> SandboxError:

@@ -24,17 +24,18 @@ from ..errors import ConfigError
 from . import protocol
 from .contract import (
     BridgeRefused, Job, LambdaBroken, LambdaMissing, LambdaOutOfMemory, LambdaRaised, LambdaTooManyCalls, LambdaUnsupported,
-    SandboxError, methods_of, one_line, too_deep, too_large,
+    SandboxError, methods_of, one_line, too_deep, too_large, too_much,
 )  # fmt: skip
 from .process import bound
 
 _WORKER = Path(__file__).with_name("worker.js")
-_FLAGS = (
-    "run", "--quiet", "--no-prompt", "--no-remote", "--no-npm", "--cached-only", "--no-config", "--no-lock", "--no-code-cache",
-    "--deny-read", "--deny-write", "--deny-net", "--deny-env", "--deny-sys", "--deny-run", "--deny-ffi", "--deny-import",
-)  # fmt: skip
 _HEAP = 64
 """Megabytes of JavaScript heap. A worker is started before its call is known, so it is the same for every call."""
+FLAGS = (
+    "run", "--quiet", "--no-prompt", "--no-remote", "--no-npm", "--cached-only", "--no-config", "--no-lock", "--no-code-cache",
+    "--deny-read", "--deny-write", "--deny-net", "--deny-env", "--deny-sys", "--deny-run", "--deny-ffi", "--deny-import",
+    f"--v8-flags=--max-old-space-size={_HEAP},--disallow-code-generation-from-strings",
+)  # fmt: skip
 _DATA = 640 * 2**20
 """Private memory of the whole process; Deno does not start with less than about 550 MB."""
 _CPU = 320.0
@@ -66,16 +67,16 @@ class DenoWorker:
         self._count = 0
         self._buried: asyncio.Future[None] | None = None
 
-    async def start(self) -> None:
+    async def start(self, spare: bool) -> None:
         """Takes a few milliseconds of the event loop, which is what starting a process costs, and awaits nothing."""
-        self._spawn()
+        self._spawn("spare" if spare else "used")
 
-    def _spawn(self) -> None:
-        flags = f"--v8-flags=--max-old-space-size={_HEAP},--disallow-code-generation-from-strings"
+    def _spawn(self, use: str) -> None:
         program = binary()
         self._folder = tempfile.mkdtemp(prefix="beforehand-", dir=_MEMORY if os.access(_MEMORY, os.W_OK) else None)
         self._process = subprocess.Popen(  # noqa: S603 - the program is ours and so is every argument
-            [program, *_FLAGS, flags, str(_WORKER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            [program, *FLAGS, str(_WORKER), use],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             bufsize=0, cwd=self._folder, start_new_session=True,
             env={"DENO_DIR": self._folder, "DENO_NO_UPDATE_CHECK": "1", "NO_COLOR": "1"},
         )  # fmt: skip
@@ -106,6 +107,7 @@ class DenoWorker:
         self._send({
             "token": token, "source": job.source.text, "function": job.function, "argument": job.argument,
             "methods": methods_of(job.bridge), "hidden": _HIDDEN, "console": job.limits.console,
+            "type": "application/typescript" if job.source.path.endswith(".ts") else "application/javascript",
         })  # fmt: skip
         return await result
 
@@ -141,9 +143,12 @@ class DenoWorker:
 
     # --- to the worker ---
 
-    def _send(self, message: object) -> None:
+    def _send(self, message: Any, most: int | None = None) -> None:
+        frame = protocol.to_worker(message)
+        if most is not None and len(frame) > most:
+            frame = protocol.to_worker({"id": message["id"], "code": "LIMIT", "message": too_much(len(frame), most)})
         idle = not self._unsent
-        self._unsent += protocol.to_worker(message)
+        self._unsent += frame
         if idle:
             self._flush()
 
@@ -212,7 +217,7 @@ class DenoWorker:
         except Exception as error:
             reply.update(code="INTERNAL_ERROR", message=one_line(f"{type(error).__name__}: {error}"))
         if not result.done():
-            self._send(reply)
+            self._send(reply, job.limits.output)
 
     def _ended(self, job: Job) -> SandboxError:
         """Why a worker that gave no result is gone."""

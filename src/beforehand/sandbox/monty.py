@@ -14,7 +14,7 @@ import pydantic_monty as monty
 
 from .contract import (
     BridgeRefused, Job, LambdaBroken, LambdaMissing, LambdaOutOfMemory, LambdaRaised, LambdaTooManyCalls, LambdaUnsupported,
-    SandboxError, decode_json, methods_of, one_line, timed_out, too_deep, too_large,
+    SandboxError, decode_json, methods_of, one_line, timed_out, too_deep, too_large, too_much,
 )  # fmt: skip
 from .process import bound, kill
 
@@ -45,7 +45,7 @@ class MontyWorker:
         self._too_many = False
         self._too_large = 0
 
-    async def start(self) -> None:
+    async def start(self, spare: bool) -> None:
         # No task, and shielded: a start that is given up has to come to its end, or its process would stay as a zombie.
         self._started = asyncio.ensure_future(self._pool.__aenter__())
         await asyncio.shield(self._started)
@@ -133,9 +133,13 @@ class MontyWorker:
         call = asyncio.ensure_future(job.bridge(method, plain))
         self._calls.add(call)
         try:
-            return await call
+            value = await call
         finally:
             self._calls.discard(call)
+        size = len(msgspec.json.encode(value))
+        if size > job.limits.output:
+            raise BridgeRefused("LIMIT", too_much(size, job.limits.output))
+        return value
 
     def _over_limit(self, job: Job) -> SandboxError | None:
         if self._too_many:

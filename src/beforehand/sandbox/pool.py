@@ -37,7 +37,7 @@ class Worker(Protocol):
 
     @property
     def alive(self) -> bool: ...
-    async def start(self) -> None: ...
+    async def start(self, spare: bool) -> None: ...
     async def run(self, job: Job) -> bytes: ...
     def kill(self) -> None: ...
     async def aclose(self) -> None: ...
@@ -45,12 +45,13 @@ class Worker(Protocol):
 
 async def call(
     source: Source, function: str, argument: JSON, *, limits: SandboxLimits, bridge: Bridge, signal: AbortSignal | None = None,
-    console: Console | None = None,
+    console: Console | None = None, until: float | None = None,
 ) -> Outcome:  # fmt: skip
     """Run one function of a file in a worker of its own.
 
     `argument` is a JSON value, or `bytes` that hold its JSON text. Raises a `SandboxError` when there is no result, and
-    `Aborted` when `signal` was set; a cancellation kills the worker as well. `console` is where text goes at once.
+    `Aborted` when `signal` was set; a cancellation kills the worker as well. `console` is where text goes at once, `until`
+    the event loop's time at which the call is late already.
     """
     if console is None:
         console = Console(limits.console)
@@ -58,7 +59,7 @@ async def call(
     job = Job(source, function, text.decode(), limits, bridge, console)
     began = perf_counter()
     try:
-        returned = await _in_time(job, signal)
+        returned = await _in_time(job, signal, until)
         try:
             value = decode_json(returned)
         except RecursionError:
@@ -71,14 +72,15 @@ async def call(
     return Outcome(value, console.text, perf_counter() - began)
 
 
-async def _in_time(job: Job, signal: AbortSignal | None) -> bytes:
+async def _in_time(job: Job, signal: AbortSignal | None, until: float | None) -> bytes:
     """The result as JSON text, from a worker that is killed before this returns or raises."""
     if signal is not None and signal.aborted:
         raise Aborted(signal.reason or "aborted")
     work = asyncio.ensure_future(_pool().run(job))
     take_back = signal.on_abort(lambda: _cancel(work)) if signal is not None else _nothing
     try:
-        done, _ = await asyncio.wait({work}, timeout=job.limits.wall_time)
+        left = job.limits.wall_time if until is None else max(until - asyncio.get_running_loop().time(), 0)
+        done, _ = await asyncio.wait({work}, timeout=left)
         if not done:
             raise timed_out(job)
         if work.cancelled() and signal is not None and signal.aborted:
@@ -145,7 +147,7 @@ class _Pool:
             if worker.alive:
                 return worker
             self._close_later(worker)
-        return await self._ready(asyncio.ensure_future(_started(language)))
+        return await self._ready(asyncio.ensure_future(_started(language, spare=False)))
 
     async def _ready(self, worker: asyncio.Task[Worker]) -> Worker:
         try:
@@ -158,7 +160,7 @@ class _Pool:
         """Start the worker of the next call. If none comes, it is ended after a while."""
         if language in self._spares:
             return
-        spare = self._spares[language] = asyncio.ensure_future(_started(language))
+        spare = self._spares[language] = asyncio.ensure_future(_started(language, spare=True))
 
         def expire() -> None:
             if self._spares.get(language) is spare:
@@ -226,8 +228,8 @@ def check_language(source: Source) -> None:
         binary()
 
 
-async def _started(language: str) -> Worker:
-    """A worker that waits for its job. What it needs is imported here, on first use."""
+async def _started(language: str, *, spare: bool) -> Worker:
+    """A worker that waits for its job, for some time if it is a spare. What it needs is imported here, on first use."""
     worker: Any
     if language == "python":
         from .monty import MontyWorker
@@ -238,7 +240,7 @@ async def _started(language: str) -> Worker:
 
         worker = DenoWorker()
     try:
-        await worker.start()
+        await worker.start(spare)
     except BaseException:
         await worker.aclose()
         raise

@@ -145,8 +145,8 @@ const quiet = {
 const blobs = /blob:null\/[0-9a-f-]+/g;
 const missing = /[Ee]xport '.*' is not defined|Undefined export|does not provide an export/;
 
-async function load(source, name) {
-  const options = { type: "application/typescript" };
+async function load(source, name, type) {
+  const options = { type };
   const marked = URL.createObjectURL(new Blob([source + "\nexport { " + name + " as __lambda };\n"], options));
   try {
     return (await import(marked)).__lambda;
@@ -175,8 +175,10 @@ function report(error) {
 let phase = "load";
 
 async function main() {
-  // The first TypeScript of a process is slow; a spare gets it over with while it waits.
-  await import(URL.createObjectURL(new Blob(["export const ready: number = 1;"], { type: "application/typescript" })));
+  if (Deno.args[0] === "spare") {
+    // The first TypeScript of a process is slow; a spare gets it over with while it waits.
+    await import(URL.createObjectURL(new Blob(["export const ready: number = 1;"], { type: "application/typescript" })));
+  }
   const job = await receive();
   if (job === null) return;
   token = job.token;
@@ -194,7 +196,7 @@ async function main() {
   globalThis.addEventListener("error", stray);
   apply(then, answer(), [undefined, fail]);
   try {
-    const fn = await load(job.source, job.function);
+    const fn = await load(job.source, job.function, job.type);
     if (typeof fn !== "function") {
       send("E", stringify({ name: "", message: typeof fn, line: null, phase: "missing" }));
       return;

@@ -1,4 +1,8 @@
-"""The `adf` bridge: what a lambda can reach, and nothing else."""
+"""The `adf` bridge: what a lambda can reach, and nothing else.
+
+Every call goes the same way: forged privileges are taken out, then the gates are asked in a fixed order, then the method or
+the tool runs with the authority of the file that calls. Names of the bridge win over tools of the same name.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +13,26 @@ from typing import Any
 import msgspec
 
 from ..errors import BeforehandError
-from ..frozen import Frozen, thaw
+from ..events import CustomEvent
+from ..frozen import Frozen, freeze
 from ..sandbox import BridgeRefused, Console, LambdaMissing, SandboxError, SandboxLimits, call
 from ..signals import AbortSignal
+from . import methods, reach
+from .caller import MAX_DEPTH, Caller
 from .files import Workspace, split_source
+from .gates import EXCLUDED, FLAGS, SWITCHED, Gates
 from .paths import PathRefused
-
-MAX_DEPTH = 8
 
 Step = tuple[str, str]
 """A lambda under way: its file and function."""
 
 
 class Bridge(Frozen):
-    """The bridge of one call. `chain` holds the lambdas that lead to it, so two calls side by side are no cycle."""
+    """The bridge of one call of one file. `chain` holds the lambdas that lead to it, so two calls side by side are no cycle.
+
+    `authorized` is the standing of this file alone: a lambda it calls has a bridge of its own. Without a `caller` there is
+    no run to reach.
+    """
 
     workspace: Workspace
     limits: SandboxLimits
@@ -31,20 +41,49 @@ class Bridge(Frozen):
     signal: AbortSignal | None
     deadline: float
     """The event loop's time at which the outermost lambda has to be done."""
+    caller: Caller | None = None
+    authorized: bool = False
+
+    @property
+    def gates(self) -> Gates:
+        return self.workspace.gates
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The names in `adf` beside the bridge's own."""
+        return (*EXCLUDED, *reach.tool_names(self.caller, self.gates))
 
     async def __call__(self, method: str, argument: Any) -> Any:
-        handler = _HANDLERS.get(method)
-        if handler is None:
-            raise BridgeRefused("NOT_FOUND", f"adf.{method} does not exist here")
         if not isinstance(argument, Mapping):
             raise BridgeRefused("INVALID_INPUT", f"adf.{method} takes one object, not a {type(argument).__name__}")
+        if not FLAGS.isdisjoint(argument):
+            argument = await self._without_flags(method, argument)
+        gates = self.gates
+        gates.check_method(method, self.authorized)
+        handler = _HANDLERS.get(method)
+        if handler is None and self.caller is None:
+            raise BridgeRefused("NOT_FOUND", f"adf.{method} does not exist here")
+        if handler is not None and method not in SWITCHED:
+            gates.check_tool(method, self.authorized)
+        if argument.get("_async"):
+            raise BridgeRefused("INVALID_INPUT", f"adf.{method}: _async is not possible, a lambda's calls end with it: await it")
+        if not isinstance(argument.get("_full", False), bool):
+            raise BridgeRefused("INVALID_INPUT", "_full must be true or false")
+        argument = {key: value for key, value in argument.items() if key != "_async"}
+        if handler is None:
+            assert self.caller is not None
+            return await reach.call_tool(self.caller, gates, method, argument, self.authorized)
+        argument.pop("_full", None)  # nothing the bridge's own methods give is shortened
+        return await self._run(method, handler, argument)
+
+    async def _run(self, method: str, handler: Handler, argument: Mapping[str, Any]) -> Any:
         required, optional, run = handler
         missing = [name for name in required if name not in argument]
         unknown = [name for name in argument if name not in required and name not in optional]
         if missing or unknown:
             what = f"needs {missing[0]!r}" if missing else f"has no {unknown[0]!r}"
             takes = ", ".join([*required, *(f"{name}?" for name in optional)])
-            raise BridgeRefused("INVALID_INPUT", f"adf.{method} {what}; it takes {takes or 'nothing'}")
+            raise BridgeRefused("INVALID_INPUT", f"adf.{method} {what}; it takes {takes or 'nothing'}"[:300])
         try:
             return await run(self, argument)
         except PathRefused as error:
@@ -54,149 +93,57 @@ class Bridge(Frozen):
         except OSError as error:
             raise BridgeRefused("WRITE_ERROR", f"adf.{method}: {error.strerror or type(error).__name__}") from None
 
-
-def _text(argument: Mapping[str, Any], name: str, default: str | None = None) -> str:
-    value = argument.get(name, default)
-    if not isinstance(value, str):
-        raise BridgeRefused("INVALID_INPUT", f"{name!r} must be a text, not {value!r}"[:200])
-    return value
-
-
-# --- files ---
+    async def _without_flags(self, method: str, argument: Mapping[str, Any]) -> Mapping[str, Any]:
+        claimed = ", ".join(sorted(FLAGS & argument.keys()))
+        if self.caller is not None and not self.authorized:
+            await self.caller.note("Stripped", f"{self.chain[-1][0]} claimed {claimed} at adf.{method}, which nobody can")
+        return {key: value for key, value in argument.items() if key not in FLAGS}
 
 
-async def _fs_read(bridge: Bridge, argument: Mapping[str, Any]) -> Any:
-    path = _text(argument, "path")
-    data = bridge.workspace.read(path)
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        raise BridgeRefused("INVALID_INPUT", f"{path!r} is no text in UTF-8") from None
-    first, last = argument.get("start_line"), argument.get("end_line")
-    for name, line in (("start_line", first), ("end_line", last)):
-        if line is not None and (isinstance(line, bool) or not isinstance(line, int) or line < 1):
-            raise BridgeRefused("INVALID_INPUT", f"{name!r} must be a line number, at least 1")
-    if first is not None or last is not None:
-        text = "".join(text.splitlines(keepends=True)[(first or 1) - 1 : last])
-    return {"path": path, "content": text, "size": len(data)}
+# --- what reaches the run ------------------------------------------------------------------------
 
 
-async def _fs_list(bridge: Bridge, argument: Mapping[str, Any]) -> Any:
-    prefix = _text(argument, "prefix", "")
-    return [{"path": path, "size": size} for path, size in bridge.workspace.folder.files() if path.startswith(prefix)]
+def _caller(bridge: Bridge, method: str) -> Caller:
+    if bridge.caller is None:
+        raise BridgeRefused("DISABLED", f"adf.{method} needs a run, and there is none here")
+    return bridge.caller
 
 
-def _changeable(bridge: Bridge, path: str) -> None:
-    real = bridge.workspace.folder.resolve(path)
-    if not bridge.workspace.code_writable and any(p.endswith((".py", ".ts", ".js")) for p in (path, *real[-1:])):
-        raise BridgeRefused("PROTECTION_DENIED", f"{path!r} can hold lambdas, and a lambda cannot change what runs")
+async def _model_invoke(bridge: Bridge, argument: Mapping[str, Any]) -> Any:
+    return await reach.model_invoke(_caller(bridge, "model_invoke"), argument)
 
 
-async def _fs_write(bridge: Bridge, argument: Mapping[str, Any]) -> Any:
-    path, mode = _text(argument, "path"), _text(argument, "mode", "write")
-    _changeable(bridge, path)
-    if mode == "write":
-        text = _text(argument, "content")
-    elif mode == "append":
-        try:
-            text = bridge.workspace.read(path).decode() + _text(argument, "content")
-        except FileNotFoundError:
-            text = _text(argument, "content")
-    elif mode == "edit":
-        text = _edited(bridge.workspace.read(path).decode(), argument.get("edits"))
-    else:
-        raise BridgeRefused("INVALID_INPUT", f"mode is {mode!r}: expected write, append or edit")
-    data = text.encode("utf-8", "backslashreplace")
-    bridge.workspace.write(path, data)
-    return {"path": path, "size": len(data)}
+async def _loop_inject(bridge: Bridge, argument: Mapping[str, Any]) -> Any:
+    return await reach.loop_inject(_caller(bridge, "loop_inject"), argument, bridge.gates)
 
 
-def _edited(text: str, edits: Any) -> str:
-    """Every edit made, or none."""
-    if not isinstance(edits, list) or not edits:
-        raise BridgeRefused("INVALID_INPUT", "edits must be a list of {old_text, new_text}")
-    for i, edit in enumerate(edits):
-        if not isinstance(edit, Mapping) or edit.keys() != {"old_text", "new_text"}:
-            raise BridgeRefused("INVALID_INPUT", f"edits[{i}] must be an object of old_text and new_text")
-        old, new = _text(edit, "old_text"), _text(edit, "new_text")
-        if not old or text.count(old) != 1:
-            raise BridgeRefused("INVALID_INPUT", f"edits[{i}]: old_text occurs {text.count(old) if old else 0} times, not once")
-        text = text.replace(old, new)
-    return text
-
-
-async def _fs_delete(bridge: Bridge, argument: Mapping[str, Any]) -> Any:
-    path = _text(argument, "path")
-    _changeable(bridge, path)
-    bridge.workspace.folder.remove(path)
-    return {"path": path, "deleted": True}
-
-
-# --- values ---
-
-
-async def _get_meta(bridge: Bridge, argument: Mapping[str, Any]) -> Any:
-    meta = bridge.workspace.get_meta()
-    return meta if "key" not in argument else meta.get(_text(argument, "key"))
-
-
-async def _set_meta(bridge: Bridge, argument: Mapping[str, Any]) -> Any:
-    key = _text(argument, "key")
-    if ("value" in argument) == ("delta" in argument):
-        raise BridgeRefused("INVALID_INPUT", "adf.sys_set_meta takes a value or a delta")
-
-    def change(meta: dict[str, Any]) -> Any:
-        if "value" in argument:
-            meta[key] = argument["value"]
-            return meta[key]
-        old, delta = meta.get(key, 0), argument["delta"]
-        if any(isinstance(n, bool) or not isinstance(n, int | float) for n in (old, delta)):
-            raise BridgeRefused("INVALID_INPUT", f"a delta adds to a number, but {key!r} or the delta is none")
-        meta[key] = old + delta
-        return meta[key]
-
-    return bridge.workspace.change_meta(change)
-
-
-async def _delete_meta(bridge: Bridge, argument: Mapping[str, Any]) -> Any:
-    key = _text(argument, "key")
-    return bridge.workspace.change_meta(lambda meta: meta.pop(key, _ABSENT) is not _ABSENT)
-
-
-_ABSENT = object()
-
-
-async def _get_config(bridge: Bridge, argument: Mapping[str, Any]) -> Any:
-    config = thaw(bridge.workspace.config)
-    if "section" not in argument:
-        return config
-    section = _text(argument, "section")
-    if section not in config:
-        raise BridgeRefused("NOT_FOUND", f"the configuration has no section {section!r}")
-    return config[section]
+async def _task_resolve(bridge: Bridge, argument: Mapping[str, Any]) -> Any:
+    return await reach.task_resolve(_caller(bridge, "task_resolve"), bridge.workspace.approvals, argument)
 
 
 async def _emit_event(bridge: Bridge, argument: Mapping[str, Any]) -> Any:
-    name = _text(argument, "event_type")
-    if not name.startswith("custom.") or len(name) > 200:
-        raise BridgeRefused("INVALID_INPUT", f"event_type is {name[:200]!r}: expected one that begins with \"custom.\"")
-    if bridge.workspace.on_event is None:
+    name, payload = methods.event_name(argument), argument.get("payload")
+    run = None if bridge.caller is None else bridge.caller.run
+    if bridge.workspace.on_event is None and run is None:
         raise BridgeRefused("DISABLED", "nothing here takes a lambda's events")
-    bridge.workspace.on_event(name, argument.get("payload"))
+    if bridge.workspace.on_event is not None:
+        bridge.workspace.on_event(name, payload)
+    if run is not None and run.events.heard:
+        with run.work_aside():
+            await run.emit(CustomEvent(name=name, data=freeze(payload), **run.event_fields()))
     return {"event_type": name}
 
 
-# --- lambdas ---
+# --- lambdas -------------------------------------------------------------------------------------
 
 
 async def _sys_lambda(bridge: Bridge, argument: Mapping[str, Any]) -> Any:
-    if not bridge.workspace.sys_lambda:
-        raise BridgeRefused("DISABLED", "adf.sys_lambda is switched off")
     try:
         path, function = split_source(argument["source"])
     except BeforehandError as error:
         raise BridgeRefused("INVALID_INPUT", str(error)) from None
-    real = "/".join(bridge.workspace.folder.resolve(path))
+    workspace = bridge.workspace
+    real = "/".join(workspace.folder.resolve(path))
     step = (real, function)
     if step in bridge.chain:
         way = " -> ".join(f"{p}:{f}" for p, f in (*bridge.chain, step))
@@ -204,12 +151,16 @@ async def _sys_lambda(bridge: Bridge, argument: Mapping[str, Any]) -> Any:
     if len(bridge.chain) >= MAX_DEPTH:
         raise BridgeRefused("LIMIT", f"lambdas call lambdas at most {MAX_DEPTH} deep")
     try:
-        source = bridge.workspace.source(path)
+        source = workspace.source(path)
     except FileNotFoundError:
         raise BridgeRefused("NOT_FOUND", f"there is no lambda {path!r}") from None
+    authorized = workspace.is_authorized(real, source)
+    if authorized and not bridge.authorized:
+        why = f"{path!r} is authorised, and {bridge.chain[-1][0]!r}, which calls it, is not"
+        raise BridgeRefused("REQUIRES_AUTHORIZED_CALLER", why)
     left = bridge.deadline - asyncio.get_running_loop().time()
     limits = msgspec.structs.replace(bridge.limits, wall_time=max(left, 0.001))
-    inner = msgspec.structs.replace(bridge, chain=(*bridge.chain, step), limits=limits)
+    inner = msgspec.structs.replace(bridge, chain=(*bridge.chain, step), limits=limits, authorized=authorized)
     try:
         outcome = await call(
             source, function, argument.get("args", {}), limits=limits, bridge=inner, signal=bridge.signal, console=bridge.console
@@ -221,18 +172,26 @@ async def _sys_lambda(bridge: Bridge, argument: Mapping[str, Any]) -> Any:
     return outcome.value
 
 
-Handler = tuple[tuple[str, ...], tuple[str, ...], Callable[[Bridge, Mapping[str, Any]], Awaitable[Any]]]
+Handler = tuple[tuple[str, ...], tuple[str, ...], Callable[[Any, Mapping[str, Any]], Awaitable[Any]]]
 
 _HANDLERS: dict[str, Handler] = {
-    "fs_read": (("path",), ("start_line", "end_line"), _fs_read),
-    "fs_list": ((), ("prefix",), _fs_list),
-    "fs_write": (("path",), ("mode", "content", "edits"), _fs_write),
-    "fs_delete": (("path",), (), _fs_delete),
+    "fs_read": (("path",), ("start_line", "end_line"), methods.fs_read),
+    "fs_list": ((), ("prefix",), methods.fs_list),
+    "fs_write": (("path",), ("mode", "content", "edits"), methods.fs_write),
+    "fs_delete": (("path",), (), methods.fs_delete),
+    "authorize_file": (("path",), (), methods.authorize_file),
     "sys_lambda": (("source",), ("args",), _sys_lambda),
-    "sys_get_meta": ((), ("key",), _get_meta),
-    "sys_set_meta": (("key",), ("value", "delta"), _set_meta),
-    "sys_delete_meta": (("key",), (), _delete_meta),
-    "sys_get_config": ((), ("section",), _get_config),
+    "sys_get_meta": ((), ("key",), methods.get_meta),
+    "sys_set_meta": (("key",), ("value", "delta"), methods.set_meta),
+    "sys_delete_meta": (("key",), (), methods.delete_meta),
+    "sys_get_config": ((), ("section",), methods.get_config),
     "emit_event": (("event_type",), ("payload",), _emit_event),
-}
+    "model_invoke": (
+        (), ("messages", "prompt", "system", "model", "max_tokens", "temperature", "top_p", "provider_params"), _model_invoke,
+    ),
+    "loop_inject": (("content",), ("role", "category", "key"), _loop_inject),
+    "task_resolve": (("task_id", "action"), ("reason", "modified_args"), _task_resolve),
+}  # fmt: skip
 """Each method: what it needs, what it may be given, and what does it."""
+
+__all__ = ["Bridge", "Step"]

@@ -20,8 +20,8 @@ from ..decisions import Replace
 from ..frozen import freeze
 from ..hooks.check import Refused
 from ..messages import (
-    THINKING_LEVELS, AssistantMessage, Image, Message, Options, Request, SystemMessage, Text, Thinking, ToolCall, ToolMessage,
-    ToolSpec, UserMessage,
+    THINKING_LEVELS, AssistantMessage, Audio, Image, Message, Options, Request, SystemMessage, Text, Thinking, ToolCall,
+    ToolMessage, ToolSpec, UserMessage, Video,
 )  # fmt: skip
 
 OPTION_KEYS = ("maxTokens", "temperature", "topP", "thinkingBudget", "reasoning", "dynamicInstructions", "providerParams")
@@ -65,6 +65,10 @@ def _block(part: Any) -> dict[str, Any]:
         return {**block, "signature": part.signature} if part.signature is not None else block
     if isinstance(part, ToolCall):
         return {"type": "tool_use", "id": part.id, "name": part.name, "input": part.args}
+    if isinstance(part, Audio):
+        return {"type": "input_audio", "input_audio": {"data": part.data, "format": part.format}}
+    if isinstance(part, Video):
+        return {"type": "video_url", "video_url": {"url": part.url}}
     return {"type": "image_url", "image_url": {"url": _url(part)}}
 
 
@@ -88,11 +92,11 @@ def read_request(value: Any, original: Request) -> Replace:
     """The request a lambda returned in place of `original`. Raises `Refused`, which names the JSON path."""
     try:
         return Replace(request=from_adf(value, original))
-    except _Wrong as error:
+    except Malformed as error:
         raise Refused(f"returned a request that cannot be sent: {error}") from None
 
 
-class _Wrong(Exception):
+class Malformed(Exception):
     """What is wrong, and where."""
 
 
@@ -103,7 +107,7 @@ def from_adf(value: Any, original: Request) -> Request:
     system = _string(request, "system", "$")
     messages = request.get("messages")
     if not isinstance(messages, list) or not messages:
-        raise _Wrong("$.messages must be a list with at least one message")
+        raise Malformed("$.messages must be a list with at least one message")
     for i, message in enumerate(messages):
         _check_message(message, f"$.messages[{i}]", original.messages)
     _check_pairs(messages)
@@ -115,17 +119,17 @@ def from_adf(value: Any, original: Request) -> Request:
 
 def _object(value: Any, where: str, keys: Sequence[str] | None = None) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise _Wrong(f"{where} must be an object" + (f" of {', '.join(keys)}" if keys else ""))
+        raise Malformed(f"{where} must be an object" + (f" of {', '.join(keys)}" if keys else ""))
     unknown = [key for key in value if keys is not None and key not in keys]
     if unknown:
-        raise _Wrong(f"{where}.{unknown[0]} does not belong there: {where} has {', '.join(keys or ())}")
+        raise Malformed(f"{where}.{unknown[0]} does not belong there: {where} has {', '.join(keys or ())}")
     return value
 
 
 def _string(value: Mapping[str, Any], key: str, where: str, *, filled: bool = False) -> str:
     found = value.get(key)
     if not isinstance(found, str) or (filled and not found):
-        raise _Wrong(f"{where}.{key} must be a string{' that is not empty' if filled else ''}")
+        raise Malformed(f"{where}.{key} must be a string{' that is not empty' if filled else ''}")
     return found
 
 
@@ -134,19 +138,19 @@ def _json_safe(value: Any, where: str, inside: tuple[int, ...] = ()) -> None:
         return
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise _Wrong(f"{where} is {value!r}, which JSON cannot hold")
+            raise Malformed(f"{where} is {value!r}, which JSON cannot hold")
     elif id(value) in inside:
-        raise _Wrong(f"{where} contains itself")
+        raise Malformed(f"{where} contains itself")
     elif isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str):
-                raise _Wrong(f"{where} has the key {key!r}, which is no string")
+                raise Malformed(f"{where} has the key {key!r}, which is no string")
             _json_safe(item, f"{where}.{key}", (*inside, id(value)))
     elif isinstance(value, list):
         for i, item in enumerate(value):
             _json_safe(item, f"{where}[{i}]", (*inside, id(value)))
     else:
-        raise _Wrong(f"{where} is a {type(value).__name__}, which JSON cannot hold")
+        raise Malformed(f"{where} is a {type(value).__name__}, which JSON cannot hold")
 
 
 # --- messages: checks ---
@@ -156,12 +160,12 @@ def _check_message(message: Any, where: str, originals: Sequence[Message]) -> No
     _object(message, where)
     role = message.get("role")
     if role not in ("user", "assistant"):
-        raise _Wrong(f'{where}.role is {role!r}: expected "user" or "assistant"')
+        raise Malformed(f'{where}.role is {role!r}: expected "user" or "assistant"')
     content = message.get("content")
     if isinstance(content, str):
         return
     if not isinstance(content, list):
-        raise _Wrong(f"{where}.content must be a string or a list of blocks")
+        raise Malformed(f"{where}.content must be a string or a list of blocks")
     base = _base(message.get("seq"), originals)
     drawn = [_block(p) for p in base.content if isinstance(p, Image)] if isinstance(base, AssistantMessage) else []
     for i, block in enumerate(content):
@@ -179,25 +183,25 @@ def _check_block(block: Any, role: str, where: str) -> None:
     kind = _object(block, where).get("type")
     roles = _ROLES.get(kind) if isinstance(kind, str) else None
     if roles is None:
-        raise _Wrong(f"{where}.type is {kind!r}: expected one of {', '.join(_ROLES)}")
+        raise Malformed(f"{where}.type is {kind!r}: expected one of {', '.join(_ROLES)}")
     if role not in roles:
-        raise _Wrong(f"{where} is a {kind} block, which a message of the {role} cannot hold")
+        raise Malformed(f"{where} is a {kind} block, which a message of the {role} cannot hold")
     if kind in ("text", "thinking"):
         _string(block, kind, where)
     elif kind == "tool_use":
         _string(block, "id", where, filled=True)
         _string(block, "name", where, filled=True)
         if not isinstance(block.get("input", {}), dict):
-            raise _Wrong(f"{where}.input must be an object")
+            raise Malformed(f"{where}.input must be an object")
     elif kind == "tool_result":
         _string(block, "tool_use_id", where, filled=True)
         _string(block, "content", where)
         if not isinstance(block.get("is_error", False), bool):
-            raise _Wrong(f"{where}.is_error must be true or false")
-    elif kind == "image_url":
-        _string(_object(block.get("image_url"), f"{where}.image_url"), "url", f"{where}.image_url")
+            raise Malformed(f"{where}.is_error must be true or false")
     else:
-        raise _Wrong(f"{where} is a {kind} block: messages here hold text and images, so it cannot be sent")
+        inner = _object(block.get(kind), f"{where}.{kind}")
+        for field in ("data", "format") if kind == "input_audio" else ("url",):
+            _string(inner, field, f"{where}.{kind}")
 
 
 def _check_pairs(messages: list[Any]) -> None:
@@ -209,14 +213,14 @@ def _check_pairs(messages: list[Any]) -> None:
             where = f"$.messages[{i}].content[{j}]"
             if block["type"] == "tool_use":
                 if block["id"] in seen:
-                    raise _Wrong(f"{where}.id: {block['id']!r} is used a second time")
+                    raise Malformed(f"{where}.id: {block['id']!r} is used a second time")
                 seen.add(block["id"])
                 open_uses[block["id"]] = where
             elif block["type"] == "tool_result" and open_uses.pop(block["tool_use_id"], None) is None:
-                raise _Wrong(f"{where}.tool_use_id: {block['tool_use_id']!r} is no earlier tool_use that waits for its result")
+                raise Malformed(f"{where}.tool_use_id: {block['tool_use_id']!r} is no earlier tool_use that waits for its result")
     if open_uses:
         use, where = next(iter(open_uses.items()))
-        raise _Wrong(f"{where}: the tool_use {use!r} has no result")
+        raise Malformed(f"{where}: the tool_use {use!r} has no result")
 
 
 # --- messages: reading ---
@@ -271,7 +275,9 @@ def _part(block: Mapping[str, Any], old: Sequence[Any]) -> Any:
         return Thinking(block["thinking"], signature if isinstance(signature, str) else None)
     if kind == "tool_use":
         return ToolCall(block["id"], block["name"], msgspec.json.encode(block.get("input", {})).decode())
-    return _image(block["image_url"]["url"])
+    if kind == "input_audio":
+        return Audio(block["input_audio"]["data"], block["input_audio"]["format"])
+    return Video(block["video_url"]["url"]) if kind == "video_url" else _image(block["image_url"]["url"])
 
 
 def _image(url: str) -> Image:
@@ -338,14 +344,14 @@ def _double(number: float) -> float:
 
 def _tools(tools: Any, original: Request) -> tuple[ToolSpec, ...]:
     if not isinstance(tools, list):
-        raise _Wrong("$.tools must be a list")
+        raise Malformed("$.tools must be a list")
     old = {tool.name: tool for tool in original.tools}
     found: dict[str, ToolSpec] = {}
     for i, tool in enumerate(tools):
         where = f"$.tools[{i}]"
         name = _string(_object(tool, where), "name", where, filled=True)
         if name in found:
-            raise _Wrong(f"{where}.name: two tools are named {name!r}")
+            raise Malformed(f"{where}.name: two tools are named {name!r}")
         description = _string(tool, "description", where)
         schema = _object(tool.get("input_schema"), f"{where}.input_schema")
         base = old.get(name)
@@ -359,19 +365,19 @@ def _read_options(value: Any, base: Options) -> tuple[Options, str]:
     options = _object(value, "$.options", OPTION_KEYS)
     for key in ("maxTokens", "thinkingBudget"):
         if key in options and (isinstance(options[key], bool) or not isinstance(options[key], int) or options[key] < 1):
-            raise _Wrong(f"$.options.{key} must be a whole number above 0")
+            raise Malformed(f"$.options.{key} must be a whole number above 0")
     for key, most in (("temperature", 2), ("topP", 1)):
         number = options.get(key, 0)
         if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number <= most:
-            raise _Wrong(f"$.options.{key} must be a number from 0 to {most}")
+            raise Malformed(f"$.options.{key} must be a number from 0 to {most}")
     dynamic = _string(options, "dynamicInstructions", "$.options") if "dynamicInstructions" in options else ""
     reasoning = _object(options.get("reasoning", {}), "$.options.reasoning", ("effort",))
     level = reasoning.get("effort", "off")
     if level not in THINKING_LEVELS:
-        raise _Wrong(f"$.options.reasoning.effort is {level!r}: expected one of {', '.join(THINKING_LEVELS)}")
+        raise Malformed(f"$.options.reasoning.effort is {level!r}: expected one of {', '.join(THINKING_LEVELS)}")
     params = _object(options.get("providerParams", {}), "$.options.providerParams")
     if "thinkingBudget" in options:
-        raise _Wrong("$.options.thinkingBudget cannot be sent: say how hard to think with $.options.reasoning.effort")
+        raise Malformed("$.options.thinkingBudget cannot be sent: say how hard to think with $.options.reasoning.effort")
     kept = base.provider_params if same(params, base.provider_params) else freeze(params)
     changes = {"max_tokens": options.get("maxTokens"), "temperature": options.get("temperature"), "top_p": options.get("topP")}
     return msgspec.structs.replace(base, **changes, thinking_level=level, provider_params=kept), dynamic

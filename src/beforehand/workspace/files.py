@@ -14,6 +14,8 @@ from ..errors import ConfigError
 from ..frozen import FrozenDict, freeze
 from ..sandbox import Source
 from ..settings import split_source as split_source
+from .authority import Authority
+from .gates import Gates
 from .paths import PRIVATE, Folder, PathRefused
 
 MAX_SOURCE = 1_000_000
@@ -24,21 +26,25 @@ MAX_META = 1_000_000
 class Workspace:
     """A folder, the values lambdas keep (`meta`), and what they may know of the configuration.
 
-    `on_event(name, payload)` is called for each `emit_event`; without it that method is `DISABLED`.
+    `on_event(name, payload)` is called for each `emit_event`; without it that method is `DISABLED`. `gates` say which
+    methods and tools are open, `approvals` hold the questions that `task_resolve` may answer; both may be exchanged while
+    runs go on. `authority` says which files the owner has authorised: by default what lies beside the folder.
     A lambda cannot write files that hold lambdas, or it could lift the guards beside it; `code_writable=True` lets it.
     Everything here is bounded: a file has at most 5 MB, the values of `meta` 1 MB in all.
     """
 
     def __init__(
         self, root: str | Path, *, config: Mapping[str, Any] | None = None, on_event: Callable[[str, Any], None] | None = None,
-        sys_lambda: bool = True, code_writable: bool = False,
+        gates: Gates | None = None, approvals: Any = None, authority: Authority | None = None, code_writable: bool = False,
     ) -> None:  # fmt: skip
         self.folder = Folder(root)
         if not self.folder.root.is_dir():
             raise ConfigError(f"there is no folder {root}: a workspace is a folder that holds lambdas")
         self.config: FrozenDict = freeze(dict(config or {}))
         self.on_event = on_event
-        self.sys_lambda = sys_lambda
+        self.gates = gates or Gates.of()
+        self.approvals = approvals
+        self.authority = authority or Authority(self.folder)
         self.code_writable = code_writable
         self._lock = threading.Lock()
 
@@ -51,6 +57,10 @@ class Workspace:
             return Source(path, self.read(path, MAX_SOURCE).decode())
         except UnicodeDecodeError:
             raise PathRefused(f"{path} is no text in UTF-8") from None
+
+    def is_authorized(self, path: str, source: Source) -> bool:
+        """Whether the owner has authorised exactly this text at this path."""
+        return self.authority.is_authorized(path, source.text.encode())
 
     # --- files ---
 

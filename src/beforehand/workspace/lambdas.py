@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Unpack
 
 import msgspec
 
-from ..errors import ConfigError, HookDefinitionError
-from ..hooks.check import Refused
+from ..decisions import Decision, Interrupt
+from ..errors import ConfigError, HookDefinitionError, HookFailed
+from ..hooks.check import EndsRun, Refused
 from ..hooks.hook import Hook, HookOptions, unknown_seam
-from ..sandbox import Console, SandboxLimits, call, check_language
+from ..sandbox import Console, SandboxError, SandboxLimits, call, check_language, close_spares
 from ..seams import BY_NAME, ProviderCall, SeamSpec, Seen
 from .bridge import Bridge
+from .caller import Caller
 from .codec import read_request, request_json
 from .decisions import context_json, decisions_of
 from .files import Workspace, split_source
@@ -24,6 +27,8 @@ from .paths import PathRefused
 logger = logging.getLogger("beforehand.lambdas")
 
 MAX_TIMEOUT = 300.0
+HEAD_START = 0.02
+"""How much sooner than the dispatcher the sandbox gives up, of the time a lambda has: so that it says what had been written."""
 
 
 def Lambda(
@@ -68,6 +73,19 @@ def shown_path(path: Path) -> str:
     return str(path) if relative.startswith("..") else relative
 
 
+class _Said(list[Decision]):
+    """Decisions, and what was written to the console meanwhile: it goes into their record and nowhere else."""
+
+    def __init__(self, decisions: Iterable[Decision], console: str) -> None:
+        super().__init__(decisions)
+        self.console = console
+
+
+def _call_id(context: Any) -> str | None:
+    """The tool call that a seam is about."""
+    return getattr(context, "call_id", None)
+
+
 class LambdaFunction:
     """What the dispatcher calls: JSON in, one call in a sandbox, decisions out."""
 
@@ -76,24 +94,57 @@ class LambdaFunction:
         self.__name__ = f"{path}:{function}"
 
     async def __call__(self, context: Any) -> Any:
+        deadline = asyncio.get_running_loop().time() + self.limits.wall_time * (1 - HEAD_START)
+        console = Console(self.limits.console)
+        caller = Caller(
+            context.run._run, self, name=self.__name__, where=self.path, seam=self.spec.name,
+            call_id=context.run.parent_call_id if not self.spec.by_tool else _call_id(context),
+        )  # fmt: skip
+        interrupt = caller.run.interrupt
+        try:
+            decided = await self._decide(context, caller, console, deadline)
+        except Exception as error:
+            self._end_run_if_a_call_said_so(caller, interrupt)
+            if isinstance(error, Refused | SandboxError):
+                error.console = console.text  # type: ignore[union-attr]
+            raise
+        finally:
+            if console.text:
+                logger.info("lambda %s:%s at %s wrote: %s", self.path, self.function, self.spec.name, console.text)
+        self._end_run_if_a_call_said_so(caller, interrupt)
+        return decided
+
+    def _end_run_if_a_call_said_so(self, caller: Caller, before: Interrupt | None) -> None:
+        """What other hooks decided about the calls of a lambda holds, whatever the lambda makes of it. Raises `EndsRun`."""
+        now = caller.run.interrupt
+        if caller.failure is None and now is not before and now is not None and not self.spec.by_tool:
+            why = f"made a call that a hook interrupted: {now.reason or 'no reason given'}"
+            caller.failure = HookFailed(self.__name__, self.spec.name, self.path, why)
+        if caller.failure is not None:
+            raise EndsRun(caller.failure)
+
+    async def _decide(self, context: Any, caller: Caller, console: Console, deadline: float) -> Any:
         try:
             source = self.workspace.source(self.path)
+            real = "/".join(self.workspace.folder.resolve(self.path))
         except (PathRefused, OSError) as error:
             why = getattr(error, "strerror", None) or str(error)
             raise Refused(f"cannot run, because {self.path} cannot be read: {why}") from None
         signal = context.run.signal
-        console = Console(self.limits.console)
-        deadline = asyncio.get_running_loop().time() + self.limits.wall_time
-        step = ("/".join(self.workspace.folder.resolve(self.path)), self.function)
-        bridge = Bridge(self.workspace, self.limits, (step,), console, signal, deadline)
-        try:
-            outcome = await call(
-                source, self.function, self._argument(context), limits=self.limits, bridge=bridge, signal=signal, console=console
-            )
-        finally:
-            if console.text:
-                logger.info("lambda %s:%s at %s wrote: %s", self.path, self.function, self.spec.name, console.text)
-        return self._decided(context, outcome.value)
+        bridge = Bridge(
+            self.workspace, self.limits, ((real, self.function),), console, signal, deadline, caller,
+            self.workspace.is_authorized(real, source),
+        )  # fmt: skip
+        outcome = await call(
+            source, self.function, self._argument(context), limits=self.limits, bridge=bridge, signal=signal, console=console,
+            until=deadline,
+        )  # fmt: skip
+        decided = self._decided(context, outcome.value)
+        return _Said([decided] if isinstance(decided, Decision) else decided or (), console.text) if console.text else decided
+
+    async def close_with_agent(self) -> None:
+        """`Agent.aclose` ends the workers that calls of this lambda have left waiting."""
+        await close_spares()
 
     def _argument(self, context: Seen) -> bytes:
         if isinstance(context, ProviderCall):

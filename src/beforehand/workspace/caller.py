@@ -1,0 +1,126 @@
+"""Who calls the bridge: the run, and the hook or the tool whose code it is."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+from ..errors import RunError, Stop
+from ..events import DecisionMade
+from ..messages import clean
+from ..sandbox import BridgeRefused
+from ..state import RunState
+
+logger = logging.getLogger("beforehand.lambdas")
+
+MAX_DEPTH = 8
+"""Lambdas inside lambdas, and calls inside calls."""
+
+Result = TypeVar("Result")
+
+_within: ContextVar[tuple[Any, ...]] = ContextVar("beforehand_within", default=())
+"""The hooks and tools whose own calls lead here. Calls side by side each have a chain of their own."""
+
+_leaving: set[asyncio.Future[Any]] = set()
+"""What its caller no longer waits for."""
+
+
+class OnRecord(Exception):
+    """Raised by work that was cancelled and has said itself what became of it."""
+
+
+class Caller:
+    """One hook at work, or one tool that runs code. `asking` is its function, `call_id` the tool call it is about.
+
+    `failure` is a failure inside it that must end the run.
+    """
+
+    def __init__(self, run: RunState, asking: Any, *, name: str, where: str, seam: str, call_id: str | None) -> None:
+        self.run, self.asking, self.name, self.where, self.seam, self.call_id = run, asking, name, where, seam, call_id
+        run.lambdas += 1
+        self.id = f"lambda_{run.lambdas}"
+        self.prefix = self.id if call_id is None else f"{call_id}/{self.id}"
+        self.calls = 0
+        self.failure: RunError | None = None
+
+    @property
+    def parent_id(self) -> str:
+        """What calls made here name as their parent: the call it is about, else the hook itself."""
+        return self.call_id or self.id
+
+    def next_call_id(self) -> str:
+        self.calls += 1
+        return f"{self.prefix}/{self.calls}"
+
+    def enter(self) -> tuple[Any, ...]:
+        """The chain with this caller in it. Raises `BridgeRefused` where it would go round, or too deep."""
+        chain = _within.get()
+        if any(one is self.asking for one in chain):
+            raise BridgeRefused(
+                "CIRCULAR_CALL",
+                f"{self.name} was asked about something that it has caused itself, and calls again: let its own calls pass "
+                "first (run.parent_call_id), or confine it with tools=",
+            )
+        if len(chain) >= MAX_DEPTH:
+            raise BridgeRefused("LIMIT", f"calls inside calls go at most {MAX_DEPTH} deep")
+        return (*chain, self.asking)
+
+    async def do(self, work: Coroutine[Any, Any, Result], what: str) -> Result:
+        """Do something with the run, in a task of its own. When the lambda ends first, the task is cancelled and left behind.
+
+        What becomes of it then is recorded.
+        """
+        try:
+            chain = self.enter()
+        except BridgeRefused:
+            work.close()
+            raise
+        task = asyncio.ensure_future(self._aside(work, chain))
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            task.cancel()
+            leaving = asyncio.ensure_future(self._record_end(task, what))
+            _leaving.add(leaving)
+            leaving.add_done_callback(_leaving.discard)
+            raise
+        try:
+            return task.result()
+        except Stop as error:
+            raise BridgeRefused("INVALID_STATE", str(error)) from None
+        except OnRecord:  # a tool that cancels its own task
+            raise BridgeRefused("TOOL_ERROR", f"{what} was cancelled") from None
+
+    async def _aside(self, work: Coroutine[Any, Any, Result], chain: tuple[Any, ...]) -> Result:
+        _within.set(chain)
+        with self.run.work_aside():
+            return await work
+
+    async def _record_end(self, task: asyncio.Future[Any], what: str) -> None:
+        await asyncio.wait({task})
+        if task.cancelled():
+            await self.note("Cut", f"{what} was cancelled because {self.ended}")
+        elif not isinstance(task.exception(), OnRecord):
+            how = "finished" if task.exception() is None else "failed"
+            await self.note("Late", f"{what} {how} although {self.ended}; what it gave was discarded")
+
+    @property
+    def ended(self) -> str:
+        """Why something that was under way has to stop."""
+        return "the run was aborted" if self.run.aborted else "the lambda had ended"
+
+    async def note(self, verdict: str, reason: str, call_id: str | None = None) -> None:
+        """Write down what is no decision and has to be known all the same."""
+        run = self.run
+        parent = self.call_id if call_id else run.parent_call_id
+        entry = run.note(
+            verdict, clean(reason[:500]), call_id or self.call_id,
+            hook=self.name, where=self.where, seam=self.seam, parent_call_id=parent,
+        )  # fmt: skip
+        logger.info("%s at %s: %s: %s", self.name, self.seam, verdict, entry.reason)
+        if run.events.takers["decision"]:
+            with run.work_aside():
+                await run.emit(DecisionMade(record=entry, **run.event_fields(entry.parent_call_id)))

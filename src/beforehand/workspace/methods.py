@@ -1,0 +1,164 @@
+"""The part of the bridge that reaches the workspace: files, values, the configuration, events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from ..errors import ConfigError
+from ..frozen import thaw
+from ..sandbox import BridgeRefused
+from .authority import LAMBDA_SUFFIXES
+from .files import Workspace
+
+
+class Place(Protocol):
+    """A workspace, and whether the code that uses it is authorised."""
+
+    @property
+    def workspace(self) -> Workspace: ...
+    @property
+    def authorized(self) -> bool: ...
+
+
+def text_of(argument: Mapping[str, Any], name: str, default: str | None = None) -> str:
+    value = argument.get(name, default)
+    if not isinstance(value, str):
+        raise BridgeRefused("INVALID_INPUT", f"{name!r} must be a text, not {value!r}"[:200])
+    return value
+
+
+# --- files ---
+
+
+async def fs_read(place: Place, argument: Mapping[str, Any]) -> Any:
+    path = text_of(argument, "path")
+    data = place.workspace.read(path)
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        raise BridgeRefused("INVALID_INPUT", f"{path!r} is no text in UTF-8") from None
+    first, last = argument.get("start_line"), argument.get("end_line")
+    for name, line in (("start_line", first), ("end_line", last)):
+        if line is not None and (isinstance(line, bool) or not isinstance(line, int) or line < 1):
+            raise BridgeRefused("INVALID_INPUT", f"{name!r} must be a line number, at least 1")
+    if first is not None or last is not None:
+        text = "".join(text.splitlines(keepends=True)[(first or 1) - 1 : last])
+    authority = place.workspace.authority
+    standing = {"protection": authority.protection(path), "authorized": authority.is_authorized(path, data)}
+    return {"path": path, "content": text, "size": len(data), **standing}
+
+
+async def fs_list(place: Place, argument: Mapping[str, Any]) -> Any:
+    prefix = text_of(argument, "prefix", "")
+    return [{"path": path, "size": size} for path, size in place.workspace.folder.files() if path.startswith(prefix)]
+
+
+def _changeable(place: Place, path: str, *, delete: bool = False) -> None:
+    real = place.workspace.folder.resolve(path)
+    if not place.workspace.code_writable and any(p.endswith(LAMBDA_SUFFIXES) for p in (path, *real[-1:])):
+        raise BridgeRefused("PROTECTION_DENIED", f"{path!r} can hold lambdas, and a lambda cannot change what runs")
+    if place.authorized:
+        return
+    protection = place.workspace.authority.protection(path)
+    if protection == "read_only" or (delete and protection == "no_delete"):
+        raise BridgeRefused("PROTECTION_DENIED", f"{path!r} is protected ({protection}); authorised code may change it")
+
+
+async def fs_write(place: Place, argument: Mapping[str, Any]) -> Any:
+    path, mode = text_of(argument, "path"), text_of(argument, "mode", "write")
+    _changeable(place, path)
+    if mode == "write":
+        text = text_of(argument, "content")
+    elif mode == "append":
+        try:
+            text = place.workspace.read(path).decode() + text_of(argument, "content")
+        except FileNotFoundError:
+            text = text_of(argument, "content")
+    elif mode == "edit":
+        text = _edited(place.workspace.read(path).decode(), argument.get("edits"))
+    else:
+        raise BridgeRefused("INVALID_INPUT", f"mode is {mode!r}: expected write, append or edit")
+    data = text.encode("utf-8", "backslashreplace")
+    place.workspace.write(path, data)
+    return {"path": path, "size": len(data)}
+
+
+def _edited(text: str, edits: Any) -> str:
+    """Every edit made, or none."""
+    if not isinstance(edits, list) or not edits:
+        raise BridgeRefused("INVALID_INPUT", "edits must be a list of {old_text, new_text}")
+    for i, edit in enumerate(edits):
+        if not isinstance(edit, Mapping) or edit.keys() != {"old_text", "new_text"}:
+            raise BridgeRefused("INVALID_INPUT", f"edits[{i}] must be an object of old_text and new_text")
+        old, new = text_of(edit, "old_text"), text_of(edit, "new_text")
+        if not old or text.count(old) != 1:
+            raise BridgeRefused("INVALID_INPUT", f"edits[{i}]: old_text occurs {text.count(old) if old else 0} times, not once")
+        text = text.replace(old, new)
+    return text
+
+
+async def fs_delete(place: Place, argument: Mapping[str, Any]) -> Any:
+    path = text_of(argument, "path")
+    _changeable(place, path, delete=True)
+    place.workspace.folder.remove(path)
+    return {"path": path, "deleted": True}
+
+
+# --- values ---
+
+
+async def get_meta(place: Place, argument: Mapping[str, Any]) -> Any:
+    meta = place.workspace.get_meta()
+    return meta if "key" not in argument else meta.get(text_of(argument, "key"))
+
+
+async def set_meta(place: Place, argument: Mapping[str, Any]) -> Any:
+    key = text_of(argument, "key")
+    if ("value" in argument) == ("delta" in argument):
+        raise BridgeRefused("INVALID_INPUT", "adf.sys_set_meta takes a value or a delta")
+
+    def change(meta: dict[str, Any]) -> Any:
+        if "value" in argument:
+            meta[key] = argument["value"]
+            return meta[key]
+        old, delta = meta.get(key, 0), argument["delta"]
+        if any(isinstance(n, bool) or not isinstance(n, int | float) for n in (old, delta)):
+            raise BridgeRefused("INVALID_INPUT", f"a delta adds to a number, but {key!r} or the delta is none")
+        meta[key] = old + delta
+        return meta[key]
+
+    return place.workspace.change_meta(change)
+
+
+async def delete_meta(place: Place, argument: Mapping[str, Any]) -> Any:
+    key = text_of(argument, "key")
+    return place.workspace.change_meta(lambda meta: meta.pop(key, _ABSENT) is not _ABSENT)
+
+
+_ABSENT = object()
+
+
+async def get_config(place: Place, argument: Mapping[str, Any]) -> Any:
+    config = thaw(place.workspace.config)
+    if "section" not in argument:
+        return config
+    section = text_of(argument, "section")
+    if section not in config:
+        raise BridgeRefused("NOT_FOUND", f"the configuration has no section {section!r}")
+    return config[section]
+
+
+def event_name(argument: Mapping[str, Any]) -> str:
+    name = text_of(argument, "event_type")
+    if not name.startswith("custom.") or len(name) > 200:
+        raise BridgeRefused("INVALID_INPUT", f'event_type is {name[:200]!r}: expected one that begins with "custom."')
+    return name
+
+
+async def authorize_file(place: Place, argument: Mapping[str, Any]) -> Any:
+    path = text_of(argument, "path")
+    try:
+        return {"path": path, "sha256": place.workspace.authority.authorize(path)}
+    except ConfigError as error:
+        raise BridgeRefused("INVALID_INPUT", str(error)) from None
