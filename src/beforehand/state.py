@@ -38,13 +38,14 @@ class RunState:
     """The state of one run. The functions in `loop`, `toolcall` and their neighbours work on it."""
 
     __slots__ = (
-        "abandon", "aborted", "attempts", "batching", "calls", "cancelled", "cancelling", "cancels_before",
-        "characters_released", "compact_at", "context", "decisions", "deps", "enabled", "error", "events", "first_message",
-        "history", "hook_queue", "hooks", "id_prefix", "info", "interrupt", "lasting", "limits", "loop", "messages_made",
-        "model", "options", "outbox", "over", "own_cancels", "parent_call_id", "pending", "place", "plan", "poll_first", "queues",
-        "reason", "removed", "requests_sent", "resend", "resends", "run_id", "scope", "scope_serial", "sequential", "signal",
-        "slow_hook", "started", "stop_reason", "store", "suspension", "system", "task", "tasks", "thinking_level", "thread",
-        "tick", "tick_serial", "tool_specs", "tools", "tools_run", "turn", "usage", "usage_cost", "wake",
+        "abandon", "aborted", "batching", "calls", "cancelled", "cancelling", "cancels_before", "characters_released", "context",
+        "decisions", "deps", "enabled", "error", "events", "first_message", "history", "hook_queue", "hooks", "id_prefix",
+        "info", "interrupt", "limits", "loop", "messages_made", "model", "options", "outbox", "over", "own_cancels",
+        "parent_call_id", "pending", "plan", "poll_first", "queues", "reason", "requests_sent", "resend", "resends",
+        "run_id", "scope", "scope_serial", "sequential", "signal", "slow_hook", "started", "stop_reason", "store",
+        "suspension", "system", "task", "tasks", "thinking_level", "thread", "tick", "tick_serial", "tool_specs", "tools",
+        "tools_run", "turn", "usage", "usage_cost", "wake",
+        "attempts", "compact_at", "lasting", "place", "removed",
     )  # fmt: skip
     attempts: Any
     """The conversation's failures in a row. Set only where the plan has a recovery."""
