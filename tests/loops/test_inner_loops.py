@@ -14,7 +14,7 @@ from beforehand import (
     UsageError, hook, tool,
 )  # fmt: skip
 from beforehand.errors import ConfigError
-from beforehand.innerloops import MAX_HOPS, derive
+from beforehand.innerloops import MAX_HOPS, derive, loop_tools
 from beforehand.testing import FunctionModel, ScriptedModel, error, text, tool_call
 
 RAN: list[str] = []
@@ -559,6 +559,12 @@ async def test_a_message_that_cannot_be_sent_is_an_error_the_model_reads(to: str
     assert result.messages[2].is_error
     assert complaint in result.messages[2].text
     assert said(talk.loop("helper")) == []
+
+
+async def test_without_loops_the_tools_for_them_say_so() -> None:
+    model = ScriptedModel([[send("helper"), tool_call("loop_list")], text("end")])
+    result = await Agent(model=model, tools=loop_tools()).run("go")
+    assert [m.text for m in result.messages[2:4]] == ["There are no other loops here.", "[]"]
 
 
 async def test_the_agents_own_loops_have_no_main() -> None:
