@@ -188,16 +188,15 @@ class Loops:
         target.steer(UserMessage(f"[from loop:{run.loop}] {clean(text)}"))
         if target.pending:
             return f"The message waits: {to} is waiting for a person, and reads it afterwards."
-        if not wake or hops > MAX_HOPS:
+        going = target._running
+        if wake and hops <= MAX_HOPS:
+            if going is not None:
+                going.place = Place(self, max(_hops_of(going), hops))
+            self._wake(target, to, run.deps, hops)
+        elif going is None:
             why = f": loops have woken each other {MAX_HOPS} times in a row" if wake else ""
             return f"The message waits until {to} works next{why}."
-        going = target._running
-        if going is not None:
-            going.place = Place(self, max(_hops_of(going), hops))
-        self._wake(target, to, run.deps, hops)
-        return (
-            f"{to} is at work and reads the message next." if going is not None else f"{to} is woken and reads the message now."
-        )
+        return f"{to} is woken and reads the message now." if going is None else f"{to} is at work and reads the message next."
 
     def _wake(self, target: Conversation, name: str, deps: Any, hops: int) -> None:
         """See to it that the message that waits last is read."""

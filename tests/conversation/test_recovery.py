@@ -380,6 +380,22 @@ async def test_an_abort_ends_the_waiting_at_once() -> None:
     assert len(rows(talk.messages)) == 1
 
 
+async def test_an_abort_before_the_waiting_begins_ends_the_run_too() -> None:
+    waits = Waits()
+    talk = Agent(model=ScriptedModel(), hooks=[failing(1)], recovery=waits.recovery()).conversation()
+    talk.on("decision", lambda e: talk.abort() if e.record.seam == "recovery" else None)
+    result = await talk.run("hi", check=False)
+    assert (result.stop_reason, result.error, waits.seconds) == ("aborted", None, [])
+
+
+async def test_a_talk_whose_turn_failed_can_be_continued_without_a_prompt() -> None:
+    model = ScriptedModel([text("hello")])
+    talk = Agent(model=model, hooks=[failing(1)], recovery=Recovery(auto_retry=False)).conversation()
+    await talk.run("hi", check=False)
+    assert (await talk.continue_run()).text == "hello"
+    assert [m.text[:12] for m in model.requests[0].messages] == ["hi", "[Turn error]"]
+
+
 async def test_cancelling_a_run_that_waits_cancels_it() -> None:
     waiting = asyncio.Event()
 

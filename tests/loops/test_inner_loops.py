@@ -14,7 +14,7 @@ from beforehand import (
     UsageError, hook, tool,
 )  # fmt: skip
 from beforehand.errors import ConfigError
-from beforehand.innerloops import MAX_HOPS, derive
+from beforehand.innerloops import MAX_HOPS, derive, loop_tools
 from beforehand.testing import FunctionModel, ScriptedModel, error, text, tool_call
 
 RAN: list[str] = []
@@ -372,7 +372,8 @@ async def test_a_message_that_wakes_nobody_is_read_when_the_loop_works_next() ->
     assert said(helper) == ["now", "[from loop:main] for later", "read"]
 
 
-async def test_a_loop_that_is_at_work_reads_the_message_before_its_next_request_and_no_run_is_added() -> None:
+@pytest.mark.parametrize("wake", [True, False])
+async def test_a_loop_that_is_at_work_reads_the_message_before_its_next_request_and_no_run_is_added(wake: bool) -> None:
     at_work, sent = asyncio.Event(), asyncio.Event()
 
     @tool
@@ -383,7 +384,7 @@ async def test_a_loop_that_is_at_work_reads_the_message_before_its_next_request_
         return "waited"
 
     runs: list[str] = []
-    model = by_loop({"main": [send("helper", "hurry"), text("sent")], "helper": [tool_call("wait"), text("end")]})
+    model = by_loop({"main": [send("helper", "hurry", wake=wake), text("sent")], "helper": [tool_call("wait"), text("end")]})
     agent = Agent(
         model=model, tools=[wait], loops=[loop("helper", tools=["wait"])],
         listeners=[lambda e: runs.append(e.loop) if e.type == "agent_start" else None],
@@ -391,10 +392,11 @@ async def test_a_loop_that_is_at_work_reads_the_message_before_its_next_request_
     talk = agent.conversation()
     helper = asyncio.ensure_future(talk.loop("helper").run("begin"))
     await at_work.wait()
-    await talk.run("go")
+    result = await talk.run("go")
     sent.set()
     await helper
     await talk.wait_for_loops()
+    assert result.messages[2].text == "helper is at work and reads the message next."
     assert said(talk.loop("helper")) == ["begin", "", "waited", "[from loop:main] hurry", "end"]
     assert runs == ["helper", "main"]
 
@@ -557,6 +559,12 @@ async def test_a_message_that_cannot_be_sent_is_an_error_the_model_reads(to: str
     assert result.messages[2].is_error
     assert complaint in result.messages[2].text
     assert said(talk.loop("helper")) == []
+
+
+async def test_without_loops_the_tools_for_them_say_so() -> None:
+    model = ScriptedModel([[send("helper"), tool_call("loop_list")], text("end")])
+    result = await Agent(model=model, tools=loop_tools()).run("go")
+    assert [m.text for m in result.messages[2:4]] == ["There are no other loops here.", "[]"]
 
 
 async def test_the_agents_own_loops_have_no_main() -> None:
