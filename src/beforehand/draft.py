@@ -68,14 +68,6 @@ class Draft(msgspec.Struct, eq=False):
     withheld: list[tuple[ChunkKind, str, str | None]] | None = None
     raw: bool = False
 
-    def add_last(self, kind: str, text: str) -> None:
-        """Text that was kept back until the end goes where the text before it is, though other parts have come since."""
-        for of, pieces in reversed(self.parts):
-            if of == kind:
-                pieces.append(text)
-                return
-        self.add(kind, text)
-
     def add(self, kind: str, text: str) -> None:
         if type(text) is not str:
             raise InvalidResponse(f"the model {self.by.model!r} sent a {type(text).__name__} where text is due")
@@ -83,6 +75,14 @@ class Draft(msgspec.Struct, eq=False):
             self.parts[-1][1].append(text)
         else:
             self.parts.append((kind, [text]))
+
+    def add_last(self, kind: str, text: str) -> None:
+        """Text that was kept back until the end goes where the text before it is, though other parts have come since."""
+        for of, pieces in reversed(self.parts):
+            if of == kind:
+                pieces.append(text)
+                return
+        self.add(kind, text)
 
     def count(self, run: RunState, text: str) -> None:
         """This text has been shown."""
