@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -15,7 +14,6 @@ from .frozen import FrozenDict
 from .hooks.check import Refused
 from .hooks.dispatch import Ruling, dispatch
 from .hooks.group import narrowed
-from .hooks.hook import Hook
 from .intents import replay_policy
 from .seams import BY_NAME, CallDraft, PendingCall, RunInfo
 from .state import RunState
@@ -42,11 +40,10 @@ async def shape_and_gate(run: RunState, call: Call, batch: Batch, args: FrozenDi
             args = ruling.context.args
         call.args = args
         call.context = PendingCall(info, call.name, tool, args, *shared[3:], original_args=call.original_args)
-        gates: Sequence[Hook] = hooks.for_tool("before_tool_call", tool.name)
-        if hooks.grouped:
-            gates = narrowed(gates, call.context)
+        gates = hooks.for_tool("before_tool_call", tool.name)
         if gates or run.shadow is not None:
-            await _apply_gate(run, call, batch, await dispatch(run, GATE, gates, call.context), approved)
+            asked = narrowed(gates, call.context) if hooks.grouped else gates
+            await _apply_gate(run, call, batch, await dispatch(run, GATE, asked, call.context), approved)
     except HookFailed as error:  # on_error="abort"
         call.failure = error
         call.settle("blocked", str(error))

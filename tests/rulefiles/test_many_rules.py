@@ -112,11 +112,12 @@ async def test_a_group_that_cannot_tell_which_rules_are_concerned_has_all_of_the
     assert [record.hook for record in result.decisions] == ["the one"]
 
 
-async def test_a_group_that_is_asked_as_if_it_were_a_hook_lets_nothing_pass(tmp_path: Path) -> None:
-    (group,) = rules_of(tmp_path, *filler()).hooks
+async def test_a_group_that_is_taken_for_a_hook_gives_the_strongest_of_its_decisions(tmp_path: Path) -> None:
+    (group,) = rules_of(tmp_path, *filler(), about("stop", {"type": "interrupt"}), about("no")).hooks
     alone = Hook(seam="before_tool_call", fn=group.fn, name="group")
-    _, model, _ = await run([alone], [tool_call("read"), text("done")], tools=[read])
-    assert "hook 'group' failed, so this was not let pass" in model.requests[1].messages[-1].text
+    result, model, _ = await run([alone], [tool_call("read"), text("done")], tools=[read])
+    assert model.requests[1].messages[-1].text == "no says no"
+    assert [(record.hook, record.verdict) for record in result.decisions] == [("group", "Block")]
 
 
 async def test_a_person_is_asked_by_a_rule_among_many_and_cannot_lift_what_another_one_refuses(tmp_path: Path) -> None:

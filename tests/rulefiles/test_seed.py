@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -31,7 +32,7 @@ def program(folder: Path, before: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", before + PROGRAM],
         cwd=folder,
-        env={"LLM_CHAT_HOOKS_DIR": "./hooks"},
+        env={"LLM_CHAT_HOOKS_DIR": "./hooks", "PYTHONPATH": os.environ.get("PYTHONPATH", "")},
         capture_output=True,
         text=True,
         check=True,

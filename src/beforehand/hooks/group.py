@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..errors import UsageError
 from .hook import Hook
 
 
@@ -17,6 +16,7 @@ class HookGroup(Hook, kw_only=True, eq=False):
     """Neighbours at one seam, with the same order, policy (`on_error`) and loops.
 
     `concerned` returns those of `members` that a context can concern, in their order. It may name too many, never too few.
+    `fn` asks them itself, for whoever takes a group for a hook: then the strongest of their decisions stands for all.
     """
 
     members: tuple[Hook, ...]
@@ -35,8 +35,3 @@ def narrowed(hooks: Sequence[Hook], context: Any) -> list[Hook]:
         except Exception:
             found += hook.members
     return found
-
-
-def never_asked(context: Any) -> Any:
-    """What a group calls in the place of a function of its own."""
-    raise UsageError("a group of hooks is asked through its members: narrowed(hooks, context) tells which")

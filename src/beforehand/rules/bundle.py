@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, cast
 
-from beforehand.hooks.group import HookGroup, never_asked
+from beforehand.decisions import Decision
+from beforehand.hooks.group import HookGroup
 from beforehand.hooks.hook import Hook
 from beforehand.seams import PendingCall
 from beforehand.stream import engine
@@ -19,7 +20,7 @@ from beforehand.stream.regex import parse, show
 
 from .calls import Gate
 from .match import MISSING, ArgumentTest, strings_in
-from .rule import Rule
+from .rule import Rule, settle
 
 ENOUGH = 16
 """So many neighbours are cheaper as one hook."""
@@ -32,10 +33,11 @@ def bundled(hooks: Sequence[Hook]) -> HookGroup:
     """The hooks of rules that are neighbours, each a `Gate`, as a group."""
     first = hooks[0]
     confined = tuple(dict.fromkeys([glob for hook in hooks for glob in hook.tools])) if all(hook.tools for hook in hooks) else ()
+    bundle = Bundle(hooks)
     return HookGroup(
-        seam=first.seam, fn=never_asked, name=f"{len(hooks)} rules", where=f"{first.where} and {len(hooks) - 1} more",
+        seam=first.seam, fn=bundle.judge, name=f"{len(hooks)} rules", where=f"{first.where} and {len(hooks) - 1} more",
         tools=confined, loops=first.loops, order=first.order, on_error=first.on_error,
-        members=tuple(hooks), concerned=Bundle(hooks),
+        members=tuple(hooks), concerned=bundle,
     )  # fmt: skip
 
 
@@ -51,6 +53,10 @@ class Bundle:
         if index is None:
             index = self._indexes[call.name] = Index([hook for hook in self._hooks if _is_about(hook, call.name)])
         return index.candidates(call.args)
+
+    def judge(self, call: PendingCall) -> list[Decision] | None:
+        """What the rules come to together."""
+        return settle("before_tool_call", [decision for hook in self(call) for decision in hook.fn(call) or ()])
 
 
 def _is_about(hook: Hook, tool: str) -> bool:
