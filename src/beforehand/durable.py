@@ -15,11 +15,11 @@ from . import errors
 from .decisions import Deny, HumanAnswer, PendingApproval
 from .errors import ConfigError, HookFailed, JournalError, JournalUnreadable, RunChanged, RunError, UnknownAnswer, UsageError
 from .history import History
-from .journal.codec import message_of, read, read_decision
+from .journal.codec import message_of, read
 from .journal.fingerprint import differences, of_tool, prints_of
 from .journal.log import RunLog
 from .journal.opening import JournalBusy, RunExists
-from .journal.past import Past, check_chain, read_past
+from .journal.past import Past, check_chain, decisions_in, read_past
 from .journal.sqlite import Head, Journal, encode, now
 from .limits import Limits
 from .messages import Message, Usage
@@ -243,8 +243,7 @@ def recorded_result(recorded: Recorded) -> RunResult:
     """The result of a run that is over, or waits, from its record."""
     past = recorded.past
     end = past.end or {}
-    around = {"run_id": recorded.run_id, "loop": past.start["loop"]}
-    decisions = tuple([read_decision(d, **around, seam=seam, call_id=call) for seam, call, d in past.decisions])
+    decisions = tuple(decisions_in(recorded.journal, recorded.run_id, past))
     pending = () if past.suspended is None else tuple([read(p, PendingApproval) for p in past.suspended["pending"]])
     turns = end.get("turns", past.suspended["turn"] if past.suspended is not None else 0)
     return RunResult(

@@ -38,6 +38,7 @@ async def take_answer(run: RunState, message: AssistantMessage, outgoing: Outgoi
 
 async def _receive(run: RunState, events: Any, outgoing: Outgoing) -> Reply:
     before = run.characters_released
+    run.journal.receiving()
     reply = await receive_reply(run, events, outgoing)
     run.journal.replied(run, reply, run.characters_released - before)
     return reply

@@ -193,6 +193,7 @@ async def _ask_or_recall(run: RunState, spec: SeamSpec, hooks: Sequence[Hook], c
     elif not past.again:
         return _recalled(run, spec, hooks, context, past)
     elif spec.value is None and journal.knows_reply():
+        run.decisions += past.decisions
         return Ruling(context, {})  # nobody needs a key for a request that has been answered
     names = [hook.name for hook in hooks]
     try:
@@ -202,6 +203,8 @@ async def _ask_or_recall(run: RunState, spec: SeamSpec, hooks: Sequence[Hook], c
         raise
     if past is None:
         journal.ruled(run, spec.name, call_id, names, ruling)
+    else:
+        journal.ruled_again(spec.name, call_id)
     return ruling
 
 

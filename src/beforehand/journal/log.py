@@ -14,12 +14,12 @@ from typing import Any
 from ..contexts import digest_of
 from ..decisions import Effect, HumanAnswer, PendingApproval, Verdict
 from ..emitter import Emitter
-from ..errors import JournalError
+from ..errors import JournalError, RunChanged
 from ..events import AgentStart, DecisionRecord, MessageRetracted
 from ..messages import Message, ToolMessage
 from ..tools import ToolResult
 from .codec import Opaque, write_answer, write_changes, write_decision, write_effect, write_verdict
-from .past import Past
+from .past import Past, decisions_in, read_past
 from .recall import Recall
 from .sqlite import Entry, Head, Journal, encode, now
 
@@ -35,10 +35,12 @@ class RunLog(Recall):
         self.broken: JournalError | None = None
         self._entries: list[Entry] = []
         self._flush: asyncio.Handle | None = None
+        self._children: frozenset[str] | None = None
         self._seen = 0
         """How many of the recorded messages the run has stored again."""
         self._listeners: Emitter | None = None
         self._open: dict[tuple[str, str | None], list[tuple[DecisionRecord, Verdict | str | None, tuple[Effect, ...]]]] = {}
+        self._receiving = False
         self._of_chunks: list[dict[str, Any]] = []
         self._results: dict[str, ToolResult] = {}
         self._shown: dict[tuple[str, str], list[str]] = {}
@@ -111,16 +113,26 @@ class RunLog(Recall):
         """`store`, which also records the message."""
 
         def record(message: Message) -> None:
+            if self.past is not None and not self.live and self._seen < len(self.past.messages):
+                message = self._stored(message, self.past.messages[self._seen])
+            else:
+                self._record(message)
             store(message)
-            self._store(message)
 
         return record
 
-    def _store(self, message: Message) -> None:
-        past = self.past
-        if past is not None and self._seen < len(past.messages):
-            self._seen += 1
-            return
+    def _stored(self, message: Message, recorded: Message) -> Message:
+        """The message as it is on record: hooks or tools that have changed since then do not change what was."""
+        same = message.role == recorded.role and getattr(message, "tool_call_id", "") == getattr(recorded, "tool_call_id", "")
+        if not same:
+            raise RunChanged(
+                f"the run does not go as it is recorded: where the record has a {recorded.role} message there is now a "
+                f"{message.role} one, so its tools or hooks are not those it began with"
+            )
+        self._seen += 1
+        return recorded
+
+    def _record(self, message: Message) -> None:
         if isinstance(message, ToolMessage):
             result = self._results.get(message.tool_call_id)
             if result is not None and result.content is message.content and result.details is message.details:
@@ -182,6 +194,10 @@ class RunLog(Recall):
             data["fired"] = fired
         self.add("ruling", data)
 
+    def ruled_again(self, seam: str, call_id: str | None) -> None:
+        """The hooks of a seam have been asked about what is on record already: nothing is added to it."""
+        self._open.pop((seam, call_id), None)
+
     def _new_counts(self, run: Any) -> dict[str, int]:
         rules = run.plan.hooks.rules
         if rules is None:
@@ -191,9 +207,13 @@ class RunLog(Recall):
         return new
 
     def note(self, record: DecisionRecord) -> None:
-        """The core mended something. It will again, so a run that goes over its past does not record it twice."""
+        """The core mended something. It will again, so a run that goes over its past does not record it twice.
+
+        What it mended in a reply comes back with the reply.
+        """
         if self.live:
-            self.add("note", {"turn": record.turn, "call": record.call_id, **write_decision(record)})
+            of = {"of": "reply"} if self._receiving else {}
+            self.add("note", {"turn": record.turn, "call": record.call_id, **of, **write_decision(record)})
 
     # --- requests ---
 
@@ -208,8 +228,13 @@ class RunLog(Recall):
         })  # fmt: skip
         await self.write()
 
+    def receiving(self) -> None:
+        """A reply comes in from now on, until `replied`."""
+        self._receiving = True
+
     def replied(self, run: Any, reply: Any, released: int) -> None:
         """What came of it, once it is in the history."""
+        self._receiving = False
         self._forget_shown()
         data: dict[str, Any] = {"turn": run.turn, "stored": reply.message is not None, "released": released}
         if reply.error is not None:
@@ -285,6 +310,13 @@ class RunLog(Recall):
             data["raw"] = raw
         self._results[call.id] = call.result
         self.add("outcome", data)
+
+    def inside(self, run_id: str, call_id: str) -> list[DecisionRecord]:
+        """What was decided in the run of a sub-agent that this call made, if it made one."""
+        child = f"{run_id}/{call_id}"
+        if self._children is None:
+            self._children = self.journal.children(run_id)
+        return decisions_in(self.journal, child, read_past(self.journal.records(child))) if child in self._children else []
 
     # --- people ---
 

@@ -139,21 +139,27 @@ class Recall:
         """The reply to the request that would leave now, if it is recorded."""
         if not self.knows_reply():
             return None
-        line = self.line
+        line, judged = self.line, []
         while line[0].kind != "reply":
-            line.popleft()
+            judged.append(line.popleft())
         item = line.popleft()
         data = item.data
-        if data.get("fired"):
-            self._restore_counts(run, data["fired"])
+        self._decided(run, "on_chunk", data)
+        for before in judged:  # seam 10 about this reply, and what the core mended in it
+            if before.kind in ("ruling", "note"):
+                self._decided(run, before.data["seam"], before.data)
         interrupt = data.get("interrupt")
-        for decision in data.get("decisions", ()):
-            around = {"run_id": run.run_id, "loop": run.loop, "turn": run.turn, "seam": "on_chunk", "call_id": None}
-            run.decisions.append(read_decision(decision, **around))
         return PastReply(
             item.message, None if interrupt is None else read(interrupt, Interrupt), data.get("aborted", False),
             [message_of(m) for m in data.get("queue", ())], data.get("resend", False), data.get("released", 0),
         )  # fmt: skip
+
+    def _decided(self, run: Any, seam: str, data: dict[str, Any]) -> None:
+        """Decisions that count without anything that asks for them again."""
+        if data.get("fired"):
+            self._restore_counts(run, data["fired"])
+        around = {"run_id": run.run_id, "loop": run.loop, "turn": run.turn, "seam": seam, "call_id": data.get("call")}
+        run.decisions += [read_decision(decision, **around) for decision in data.get("decisions", ())]
 
     def past_direct(self) -> str | None:
         """The recorded answer to a request beside the conversation."""

@@ -273,6 +273,11 @@ class Journal:
         """Whether a run of this id is recorded."""
         return self.db.execute("SELECT 1 FROM runs WHERE run_id = ?", (run_id,)).fetchone() is not None
 
+    def children(self, run_id: str) -> frozenset[str]:
+        """The ids of the runs made inside calls of this one."""
+        query = "SELECT run_id FROM runs WHERE run_id > ? AND run_id < ? AND parent = ?"  # their ids begin with its own
+        return frozenset([found for (found,) in self.db.execute(query, (f"{run_id}/", f"{run_id}0", run_id))])
+
     def records(self, run_id: str, after: int = 0) -> list[Record]:
         """The records of a run, in order, from the one after `after` on. Raises `UnknownRun`."""
         head = self.head(run_id)
