@@ -208,7 +208,7 @@ class Agent:
         """Close the model's connections, and the journal. The agent can be used again afterwards."""
         await self.plan.model.aclose()
         if self.plan.journal is not None:
-            self.plan.journal.close()
+            await asyncio.to_thread(self.plan.journal.close)
 
     async def __aenter__(self) -> Agent:
         return self

@@ -15,6 +15,7 @@ from . import errors
 from .decisions import Deny, HumanAnswer, PendingApproval
 from .errors import ConfigError, HookFailed, JournalError, JournalUnreadable, RunChanged, RunError, UnknownAnswer, UsageError
 from .history import History
+from .journal.chain import seal
 from .journal.codec import message_of, read
 from .journal.fingerprint import differences, of_tool, prints_of
 from .journal.log import RunLog
@@ -45,8 +46,11 @@ async def begin_record(run: RunState, prompts: Sequence[Message], base: Mapping[
     if run.parent_call_id is not None:
         start["parent_call"] = run.parent_call_id
     parent = run.parent_run_id
+    if parent is None:
+        _check_id(run.run_id)
     entry = ("run", now(), encode(start))
     try:
+        await journal.ready()
         try:
             head = journal.open_run(run.run_id, entry, parent, wait=0)
         except JournalBusy:
@@ -57,6 +61,13 @@ async def begin_record(run: RunState, prompts: Sequence[Message], base: Mapping[
         ) from None
     run.lease = journal.lease(run.run_id, head.row)
     RunLog(journal, head).begin(run)
+
+
+def _check_id(run_id: Any) -> None:
+    if not isinstance(run_id, str) or not run_id or not run_id.isprintable():
+        raise UsageError(f"run_id={run_id!r}: expected a text of printable characters")
+    if "/" in run_id:
+        raise UsageError(f"run_id={run_id!r} holds a slash, which parts a run from those inside its calls: take another sign")
 
 
 def base_of(history: History, length: int, before: tuple[str, int, int] | None) -> dict[str, Any]:
@@ -128,7 +139,7 @@ def load(journal: Journal, run_id: str) -> Recorded:
     A last record that is damaged by itself was being written when the power went: it is dropped, and that is logged.
     """
     head = journal.head(run_id)
-    records = journal.records(run_id)
+    records = journal.records(run_id)[: head.records]  # a person may be answering meanwhile
     wrong = check_chain(records, journal.before_run(head.row), journal.key)
     if wrong is not None:
         if wrong != len(records) or wrong == 1:
@@ -136,7 +147,16 @@ def load(journal: Journal, run_id: str) -> Recorded:
         logger.warning("run %s: its last record (%d) is damaged, and is dropped", run_id, wrong)
         journal.drop_last(head)
         records = records[:-1]
+    elif (len(records), records[-1].hash) != (head.records, head.hash) or head.seal != _seal_of(journal, head):
+        raise JournalUnreadable(
+            f"run {run_id}: {head.records} records were written and do not end as these {len(records)} do: the run cannot be "
+            "trusted (`beforehand verify`)"
+        )
     return Recorded(journal, head, read_past(records, go_on=True), run_id)
+
+
+def _seal_of(journal: Journal, head: Head) -> bytes:
+    return seal(journal.key, head.run_id, head.records, head.hash)
 
 
 def history_before(journal: Journal, start: Mapping[str, Any]) -> list[Message]:
@@ -158,9 +178,12 @@ async def take_up(
 ) -> Recorded:
     """Make `run` the recorded run, ready to go over its past and on. With nothing to go on with, `result` is set instead."""
     journal = journal_of(plan)
+    await journal.ready()
     lease = journal.lease(run_id, journal.head(run_id).row)
     try:
         recorded = load(journal, run_id)
+        if run.parent_call_id is None and (call_id := recorded.past.start.get("parent_call")) is not None:
+            raise UsageError(f"run {run_id} was made inside a call: resume {run_id.removesuffix(f'/{call_id}')}, which goes on with it")
         await record_answers(recorded, answers)
         for message in recorded.before():
             history.append(message)

@@ -31,7 +31,7 @@ async def shape_and_gate(run: RunState, call: Call, batch: Batch, args: FrozenDi
     info = run.info if call.parent_id is None else RunInfo(run, call.parent_id)
     shared = (call.name, tool, args, call.part.arguments, call.id, batch.message, batch.context, batch.names)
     try:
-        if shapers := hooks.for_tool("prepare_tool_call", tool.name):
+        if (shapers := hooks.for_tool("prepare_tool_call", tool.name)) or _ruled(run, call, "prepare_tool_call"):
             ruling = await dispatch(run, PREPARE, shapers, CallDraft(info, *shared), adopt=_revalidate(tool))
             if ruling.verdict is not None:
                 _refuse(call, ruling)
@@ -39,11 +39,17 @@ async def shape_and_gate(run: RunState, call: Call, batch: Batch, args: FrozenDi
             args = ruling.context.args
         call.args = args
         call.context = PendingCall(info, call.name, tool, args, *shared[3:], original_args=call.original_args)
-        if gates := hooks.for_tool("before_tool_call", tool.name):
+        if (gates := hooks.for_tool("before_tool_call", tool.name)) or _ruled(run, call, "before_tool_call"):
             await _apply_gate(run, call, batch, await dispatch(run, GATE, gates, call.context), approved)
     except HookFailed as error:  # on_error="abort"
         call.failure = error
         call.settle("blocked", str(error))
+
+
+def _ruled(run: RunState, call: Call, seam: str) -> bool:
+    """Whether hooks have ruled about this call, though none is here today: what they decided still holds."""
+    past = None if run.journal is None else run.journal.past_call(call.id)
+    return past is not None and bool(past.rulings.get(seam))
 
 
 def _revalidate(tool: Tool) -> Any:

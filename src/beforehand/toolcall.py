@@ -74,6 +74,8 @@ def look_up(run: RunState, call: Call) -> bool:
     hooks = run.hooks
     if hooks.prepare_tool_call or hooks.before_tool_call or hooks.after_tool_call or not tool.direct:
         return True
+    if run.journal is not None and run.journal.past_call(call.id) is not None:
+        return True  # what hooks decided about it is on record
     run.calls[call.id] = call
     return False
 

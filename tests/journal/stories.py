@@ -271,7 +271,8 @@ def _next_of(replies: list[Any]) -> Any:
 
 def came_to(result: RunResult) -> dict[str, Any]:
     """What must not depend on where a run was cut."""
-    decisions = [msgspec.structs.replace(d, duration=0.0) for d in result.decisions if d.verdict not in ("Repeated",)]
+    made = [msgspec.structs.replace(d, duration=0.0) for d in result.decisions if d.verdict != "Repeated"]
+    decisions = [d for d in made if d.seam != "repair"], [d for d in made if d.seam == "repair"]
     return {
         "messages": list(result.messages), "text": result.text, "usage": result.usage, "cost": round(result.cost, 9),
         "stop_reason": result.stop_reason, "reason": result.reason, "turns": result.turns,

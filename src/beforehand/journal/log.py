@@ -17,6 +17,7 @@ from ..emitter import Emitter
 from ..errors import JournalError, RunChanged
 from ..events import AgentStart, DecisionRecord, MessageRetracted
 from ..messages import Message, ToolMessage
+from ..queues import Queues
 from ..tools import ToolResult
 from .codec import Opaque, write_answer, write_changes, write_decision, write_effect, write_verdict
 from .past import Past, decisions_in, read_past
@@ -25,6 +26,10 @@ from .sqlite import Entry, Head, Journal, encode, now
 
 RELEASE_SECONDS = 0.25
 """Released text is recorded at most this often while a reply comes in."""
+
+AGAIN_SECONDS = 0.02
+"""While another process writes, what nobody waits for is tried again this often."""
+
 
 class RunLog(Recall):
     """The journal's side of one run. `head` is where its records end, `past` what is still to be gone over."""
@@ -39,6 +44,7 @@ class RunLog(Recall):
         self._seen = 0
         """How many of the recorded messages the run has stored again."""
         self._listeners: Emitter | None = None
+        self._said: Queues | None = None
         self._open: dict[tuple[str, str | None], list[tuple[DecisionRecord, Verdict | str | None, tuple[Effect, ...]]]] = {}
         self._receiving = False
         self._of_chunks: list[dict[str, Any]] = []
@@ -63,7 +69,9 @@ class RunLog(Recall):
                 self.journal.append(self.head, self._entries, wait=0)
                 self._entries = []
             except JournalError as error:
-                if not error.temporary:
+                if error.temporary:
+                    self._flush = asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._flush_now)
+                else:
                     self.broken = error
 
     async def write(self, durable: bool = False) -> None:
@@ -91,6 +99,7 @@ class RunLog(Recall):
         run.store = self.storing(run.store)
         if self.past is not None:
             self._listeners, run.events = run.events, Emitter()
+            self._said, run.queues = run.queues, Queues()  # what is said from now on belongs after the past
             self.refill(run)
 
     async def go_live(self, run: Any) -> None:
@@ -100,6 +109,9 @@ class RunLog(Recall):
         self.live = True
         assert self._listeners is not None and self.past is not None
         run.events = self._listeners
+        assert self._said is not None
+        self._said.steering[:0], self._said.follow_up[:0] = run.queues.steering, run.queues.follow_up
+        run.queues = self._said
         if run.events.takers["agent_start"]:
             await run.emit(AgentStart(**run.event_fields()))
         for message_id, chars in self.past.shown.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 
 from ..frozen import Frozen
@@ -26,14 +27,11 @@ def verify(journal: Journal) -> list[Fault]:
 
     Without the key of a signed journal nothing can be checked: that is a fault too.
     """
-    if journal.signed and journal.key is None:
-        return [Fault(None, None, "it is signed, and cannot be checked without its key")]
-    db = journal.db
-    db.execute("BEGIN")  # one moment of a journal that may be in use
-    try:
-        return _check(journal, db)
-    finally:
-        db.execute("COMMIT")
+    with contextlib.closing(Journal(journal.path, key=journal.key, readonly=True)) as reader:  # its own may be in use
+        if reader.signed and reader.key is None:
+            return [Fault(None, None, "it is signed, and cannot be checked without its key")]
+        reader.db.execute("BEGIN")  # one moment of it
+        return _check(reader, reader.db)
 
 
 def _check(journal: Journal, db: sqlite3.Connection) -> list[Fault]:
