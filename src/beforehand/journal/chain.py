@@ -65,9 +65,11 @@ class Record(Frozen, gc=False):
 def link(before: bytes, record: Record, key: bytes | None = None) -> bytes:
     """The hash of a record that follows the one with hash `before`: SHA-256, or its HMAC with a key. 32 bytes."""
     head = f"{FORMAT}\n{record.run_id}\n{record.n}\n{record.at}\n{record.kind}\n".encode()
-    if key is None:
-        return hashlib.sha256(b"%b%b%b" % (before, head, record.body)).digest()
-    return hmac.digest(key, b"%b%b%b" % (before, head, record.body), "sha256")
+    try:
+        content = b"%b%b%b" % (before, head, record.body)
+    except TypeError:  # what is no bytes was put there by somebody else
+        return b""
+    return hashlib.sha256(content).digest() if key is None else hmac.digest(key, content, "sha256")
 
 
 def seal(key: bytes | None, *parts: object) -> bytes:
