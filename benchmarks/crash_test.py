@@ -199,6 +199,8 @@ async def one(number: int, seed: int, base_url: str, at: int | None, seconds: fl
     with tempfile.TemporaryDirectory() as name:
         run = Deaths(Path(name), base_url, chance.choice(["full", "normal"]))
         ended = await run.attempt(at=at) if at is not None else await run.attempt(after=chance.uniform(0, seconds))
+        if ended and at is None:  # it was over before its moment came: another run, an earlier moment
+            return await one(number, seed, base_url, at, seconds * 0.8, boundaries)
         while not ended:
             if chance.random() < 0.5 or run.killed > 12:
                 ended = await run.attempt()
@@ -228,7 +230,7 @@ async def crash(runs: int, seed: int, every_boundary: bool = True, say: Any = la
         async def guarded(number: int, at: int | None) -> None:
             async with gate:
                 try:
-                    total.update(await one(number, seed, endpoint.base_url, at, seconds * AT_ONCE / 2, boundaries))
+                    total.update(await one(number, seed, endpoint.base_url, at, seconds * 1.5, boundaries))
                 except AssertionError as error:
                     raise AssertionError(f"run {number} (seed {seed}, first death at {at or 'a random moment'}): {error}") from error
             if total["runs"] % 50 == 0:
