@@ -239,24 +239,22 @@ async def record_answers(recorded: Recorded, answers: Mapping[str, HumanAnswer] 
 async def record_answer(
     journal: Journal, run_id: str, call_id: str, digest: str, answer: HumanAnswer | None, by: str
 ) -> None:
-    """Record one answer, in the run that asked: this one, or one inside a call of it."""
-    owner, inner = owner_of(journal, run_id, call_id)
-    log = RunLog(journal, journal.head(owner))
-    await log.answered(inner, digest, Deny(NOBODY) if answer is None else answer, by if answer is not None else "nobody")
-    if owner != run_id:  # the outer run hears of it too, so that it no longer waits for this
-        log = RunLog(journal, journal.head(run_id))
-        await log.answered(call_id, digest, Deny(NOBODY) if answer is None else answer, by)
+    """Record one answer, in the run that asked and in those around it, which no longer wait for it then."""
+    for owner, inner in reversed(waiting_in(journal, run_id, call_id)):
+        log = RunLog(journal, journal.head(owner))
+        await log.answered(inner, digest, Deny(NOBODY) if answer is None else answer, by if answer is not None else "nobody")
 
 
-def owner_of(journal: Journal, run_id: str, call_id: str) -> tuple[str, str]:
-    """The run in which a waiting call was asked about, and its id there. A sub-agent's call is named "outer/inner"."""
+def waiting_in(journal: Journal, run_id: str, call_id: str) -> list[tuple[str, str]]:
+    """The runs in which a call waits, and its id there: of a sub-agent's, "outer/inner", those around it come first."""
+    found = [(run_id, call_id)]
     place = call_id.find("/")
     while place >= 0:
         child = f"{run_id}/{call_id[:place]}"
         if journal.has(child):
-            return owner_of(journal, child, call_id[place + 1 :])
+            return found + waiting_in(journal, child, call_id[place + 1 :])
         place = call_id.find("/", place + 1)
-    return run_id, call_id
+    return found
 
 
 # --- what a recorded run came to -----------------------------------------------------------------

@@ -39,7 +39,7 @@ class PastCall(msgspec.Struct):
     intent: dict[str, Any] | None = None
     outcome: dict[str, Any] | None = None
     asks: list[dict[str, Any]] = []
-    answers: deque[dict[str, Any]] = deque()
+    answers: deque[dict[str, Any]] = msgspec.field(default_factory=deque)
     settled: dict[str, Any] | None = None
     inner: list[str] = []
     notes: list[dict[str, Any]] = []
@@ -69,7 +69,11 @@ class Past(msgspec.Struct):
     def pending(self) -> dict[str, dict[str, Any]]:
         """The questions that nobody has answered yet, by the id of their call."""
         waiting = {} if self.suspended is None else {p["call_id"]: p for p in self.suspended["pending"]}
-        return {call_id: p for call_id, p in waiting.items() if not ((call := self.calls.get(call_id)) and call.answers)}
+        return {call_id: p for call_id, p in waiting.items() if not self._answered(call_id, p["args_digest"])}
+
+    def _answered(self, call_id: str, digest: str) -> bool:
+        call = self.calls.get(call_id)
+        return call is not None and any([answer["digest"] == digest for answer in call.answers])
 
 
 def check_chain(records: Sequence[Record], before: bytes, key: bytes | None) -> int | None:
