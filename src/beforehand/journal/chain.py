@@ -64,9 +64,14 @@ class Record(Frozen, gc=False):
 
 def link(before: bytes, record: Record, key: bytes | None = None) -> bytes:
     """The hash of a record that follows the one with hash `before`: SHA-256, or its HMAC with a key. 32 bytes."""
-    head = f"{FORMAT}\n{record.run_id}\n{record.n}\n{record.at}\n{record.kind}\n".encode()
+    return chained(before, key, record.run_id, record.n, record.at, record.kind, record.body)
+
+
+def chained(before: bytes, key: bytes | None, run_id: str, n: int, at: int, kind: str, body: bytes) -> bytes:
+    """`link` for a record that is not made yet."""
+    head = f"{FORMAT}\n{run_id}\n{n}\n{at}\n{kind}\n".encode()
     try:
-        content = b"%b%b%b" % (before, head, record.body)
+        content = b"%b%b%b" % (before, head, body)
     except TypeError:  # what is no bytes was put there by somebody else
         return b""
     return hashlib.sha256(content).digest() if key is None else hmac.digest(key, content, "sha256")

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from ..errors import ConfigError, JournalError, JournalUnreadable, UnknownRun
-from .chain import Record, link, seal
+from .chain import Record, chained, seal
 from .lease import Lease, leases_at
 from .opening import BUSY_SECONDS, JournalBusy, RunExists, as_error, open_database
 
@@ -207,8 +207,7 @@ class Journal:
                 raise RunExists(run_id)
             facts = dict(db.execute("SELECT name, value FROM journal"))
             opened, before = facts["opened"], facts["head"]
-            record = Record(run_id, 1, at, kind, body)
-            head = link(before, record, self._key)
+            head = chained(before, self._key, run_id, 1, at, kind, body)
             row = db.execute(
                 "INSERT INTO runs (run_id, parent, records, head, seal) VALUES (?, ?, 1, ?, ?)",
                 (run_id, parent, head, seal(self._key, run_id, 1, head)),
@@ -234,11 +233,11 @@ class Journal:
         head.records, head.hash = rows[-1][1], end
 
     def _chained(self, head: Head, entries: Sequence[Entry]) -> tuple[list[tuple[Any, ...]], bytes]:
-        count, before, rows = head.records, head.hash, []
-        for kind, at, body in entries:
-            count += 1
-            before = link(before, Record(head.run_id, count, at, kind, body), self._key)
-            rows.append((head.row, count, at, kind, body, before))
+        run_id, row, key, before = head.run_id, head.row, self._key, head.hash
+        rows = []
+        for n, (kind, at, body) in enumerate(entries, head.records + 1):
+            before = chained(before, key, run_id, n, at, kind, body)
+            rows.append((row, n, at, kind, body, before))
         return rows, before
 
     def _move(self, db: sqlite3.Connection, head: Head, rows: list[tuple[Any, ...]], end: bytes) -> bool:
