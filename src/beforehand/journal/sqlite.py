@@ -96,7 +96,7 @@ class Journal:
         """Nothing is open yet: of a new journal, and of one that a fork has brought into another process."""
         self._lock = threading.RLock()
         self._db: sqlite3.Connection | None = None
-        self._folding = False
+        self._folding = self._emptying = False
         self._commits = self._folded = 0
         self._syncing = threading.Lock()
         self._wal: int | None = None
@@ -163,7 +163,7 @@ class Journal:
         if self.readonly:
             raise JournalError(f"the journal {self.path} was opened to be read only")
         until = time.monotonic() + wait
-        while not (db := self._try_to_write()):
+        while not (db := self._try_to_write(wait)):
             if time.monotonic() >= until:
                 raise JournalBusy(f"the journal {self.path} is being written by another process")
             time.sleep(_PAUSE)
@@ -180,11 +180,12 @@ class Journal:
         finally:
             self._lock.release()
 
-    def _try_to_write(self) -> sqlite3.Connection | None:
+    def _try_to_write(self, wait: float) -> sqlite3.Connection | None:
         """Begin a transaction, with our lock held, unless somebody else is writing."""
         self._after_fork()
-        if not self._lock.acquire(blocking=False):
+        if wait == 0 and self._emptying:  # our own lock is held for long only then
             return None
+        self._lock.acquire()
         try:
             db = self.db
             db.execute("BEGIN IMMEDIATE")
@@ -310,6 +311,7 @@ class Journal:
         try:
             with contextlib.closing(sqlite3.connect(self.path, timeout=0, isolation_level=None)) as db:
                 db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()  # most of it, while others write
+                self._emptying = True
                 with self._lock:
                     db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
                     # The first to write into the emptied log waits for the disk: it is us, and not the event loop.
@@ -317,7 +319,7 @@ class Journal:
         except sqlite3.Error:
             pass  # another time
         finally:
-            self._folding = False
+            self._folding = self._emptying = False
 
     # --- reading ---
 
