@@ -232,7 +232,9 @@ async def crash(runs: int, seed: int, every_boundary: bool = True, say: Any = la
                 try:
                     total.update(await one(number, seed, endpoint.base_url, at, seconds * 1.5, boundaries))
                 except AssertionError as error:
-                    raise AssertionError(f"run {number} (seed {seed}, first death at {at or 'a random moment'}): {error}") from error
+                    raise AssertionError(
+                        f"run {number} (seed {seed}, first death at {at or 'a random moment'}): {error}"
+                    ) from error
             if total["runs"] % 50 == 0:
                 say(f"{total['runs']} of {len(moments)} runs")
 
@@ -248,6 +250,10 @@ if __name__ == "__main__":
     given = [int(value) for value in sys.argv[1:]]
     began = time.perf_counter()
     figures = asyncio.run(crash_test.crash(*(given or [300]), *([1] if len(given) < 2 else []), say=print))
-    print(f"{figures['runs']} runs, {figures['processes']} processes, {figures['killed']} killed, {time.perf_counter() - began:.0f} s")
-    print(f"calls: {figures['ran']} ran, {figures['uncertain']} uncertain, {figures['blocked']} blocked, {figures['repeated']} repeated")
+    print(
+        f"{figures['runs']} runs, {figures['processes']} processes, {figures['killed']} killed, {time.perf_counter() - began:.0f} s"
+    )
+    print(
+        f"calls: {figures['ran']} ran, {figures['uncertain']} uncertain, {figures['blocked']} blocked, {figures['repeated']} repeated"
+    )
     print("each `never` effect at most once, each outcome recorded once, final texts right, verify clean, 0 runs lost")

@@ -183,7 +183,8 @@ async def take_up(
     try:
         recorded = load(journal, run_id)
         if run.parent_call_id is None and (call_id := recorded.past.start.get("parent_call")) is not None:
-            raise UsageError(f"run {run_id} was made inside a call: resume {run_id.removesuffix(f'/{call_id}')}, which goes on with it")
+            outer = run_id.removesuffix(f"/{call_id}")
+            raise UsageError(f"run {run_id} was made inside a call: resume {outer}, which goes on with it")
         await record_answers(recorded, answers)
         for message in recorded.before():
             history.append(message)

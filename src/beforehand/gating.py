@@ -115,7 +115,9 @@ async def _ask(run: RunState, call: Call, batch: Batch) -> None:
     if handler is None:
         if call.parent_id is not None and not _can_wait_inside(run, call):
             assert call.asked is not None
-            reason = f"This nested call needs a person's approval ({call.asked.prompt}), and nobody can be asked from inside a tool"
+            reason = (
+                f"This nested call needs a person's approval ({call.asked.prompt}), and nobody can be asked from inside a tool"
+            )
             if run.journal is not None:
                 reason += ' that may not be repeated (it is not replay="safe")'
             call.settle("blocked", f"{reason}: it was not run.")

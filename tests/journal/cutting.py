@@ -85,7 +85,9 @@ def settled_rulings(records: list[Record]) -> Counter[tuple[str, str, int, str |
         if record.kind == "ruling" and not record.data.get("again"):
             data = record.data
             kept.append((record.run_id, data["seam"], data["turn"], data.get("call")))
-            if data["seam"] == "authorize_request" and any(v["is"] == "Answer" for v, *_ in data.get("heard", ())):  # a hook's answer is a reply like any other
+            if data["seam"] == "authorize_request" and any(
+                v["is"] == "Answer" for v, *_ in data.get("heard", ())
+            ):  # a hook's answer is a reply like any other
                 open_since[record.run_id] = len(kept)
         elif record.kind == "failed":
             open_since.setdefault(record.run_id, len(kept))
@@ -93,7 +95,5 @@ def settled_rulings(records: list[Record]) -> Counter[tuple[str, str, int, str |
             open_since[record.run_id] = len(kept)
         elif record.kind in ("reply", "direct") and "error" not in record.data:
             open_since.pop(record.run_id, None)
-    lost = [
-        what for run_id, since in open_since.items() for what in kept[since:] if what[0] == run_id and what[3] is None
-    ]
+    lost = [what for run_id, since in open_since.items() for what in kept[since:] if what[0] == run_id and what[3] is None]
     return Counter(kept) - Counter(lost)

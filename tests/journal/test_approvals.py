@@ -68,7 +68,12 @@ class Process:
 
 # --- F30, and what the answer is bound to -----------------------------------------------------------------------------------
 
-CLAMP = Hook(seam="prepare_tool_call", fn=lambda c: Replace(args={**c.args, "amount": min(c.args["amount"], 50)}), name="clamp", tools=["transfer"])
+CLAMP = Hook(
+    seam="prepare_tool_call",
+    fn=lambda c: Replace(args={**c.args, "amount": min(c.args["amount"], 50)}),
+    name="clamp",
+    tools=["transfer"],
+)
 
 
 async def test_f30_the_person_sees_what_will_run_and_that_is_what_runs(tmp_path: Path) -> None:
@@ -276,7 +281,9 @@ async def test_a_sub_agents_run_is_resumed_through_the_run_it_belongs_to(tmp_pat
 
 
 async def test_f38_a_hook_that_lets_everything_pass_does_not_turn_a_pause_into_an_error(tmp_path: Path) -> None:
-    passing = [Hook(seam=seam, fn=lambda c: None, name=f"pass {seam}") for seam in ("before_tool_call", "after_tool_call", "on_message")]
+    passing = [
+        Hook(seam=seam, fn=lambda c: None, name=f"pass {seam}") for seam in ("before_tool_call", "after_tool_call", "on_message")
+    ]
     model = after(tool_call("transfer", {"amount": 1}, id="c"))
     process = Process(tmp_path, model, [*passing, ask("transfer")])
     assert (await process.agent.run("go", run_id="R")).stop_reason == "suspended"
@@ -344,7 +351,9 @@ async def test_a_question_inside_a_safe_tool_waits_for_another_process(tmp_path:
     did: list[str] = []
     first = Process(tmp_path, model, [ask("transfer")], [nesting("safe", did)])
     result = await first.agent.run("go", run_id="R")
-    assert [(p.call_id, p.parent_call_id) for p in result.pending] == [("s/1", "s")] or [p.call_id for p in result.pending] == ["s/2"]
+    assert [(p.call_id, p.parent_call_id) for p in result.pending] == [("s/1", "s")] or [p.call_id for p in result.pending] == [
+        "s/2"
+    ]
     second = Process(tmp_path, model, [ask("transfer")], [nesting("safe", did)])
     done = await second.agent.resume("R", {result.pending[0].call_id: answer})
     assert results(done) == {"s": said}

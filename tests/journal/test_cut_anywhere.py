@@ -35,7 +35,7 @@ async def check_every_cut(story: Story, folder: Path, cuts: list[int] | None = N
         if expected["error"] and any(r.kind == "end" and r.run_id == "R" for r in kept):
             continue  # what failed is tried again
         came = came_to(await again.go_on())
-        begun, over = done_by(kept)
+        _, over = done_by(kept)
         unknown = uncertain(kept)
         assert not [key for key in again.effects if key in over or key in unknown], f"{where}: done twice"
         if not unknown:
@@ -46,7 +46,9 @@ async def check_every_cut(story: Story, folder: Path, cuts: list[int] | None = N
             settled = settled_rulings(kept)
             for what, times in whole.asked.items():
                 if what[1] not in ASKED_AGAIN:
-                    assert again.asked[what] + settled[what] == times, f"{where}: asked about {what}: {times}, {settled[what]} on record, {again.asked[what]}"
+                    assert again.asked[what] + settled[what] == times, (
+                        f"{where}: asked about {what}: {times}, {settled[what]} on record, {again.asked[what]}"
+                    )
             for turn, counters in again.counters.items():
                 assert counters == whole.counters[turn], f"{where}: counters in turn {turn}: {counters} {whole.counters[turn]}"
         assert verify(again.agent.plan.journal) == [], where

@@ -92,7 +92,9 @@ async def test_a_tool_that_was_safe_then_and_is_not_now_does_not_run_again(tmp_p
 async def test_no_hook_can_make_a_call_that_may_not_be_repeated_run_again(tmp_path: Path, seam: str) -> None:
     path, _ = await killed_in_the_tool(tmp_path)
     keys: list[str] = []
-    what = {"prepare_tool_call": Replace(args={"n": 2}), "after_tool_call": Replace(content="it did work", is_error=False)}.get(seam)
+    what = {"prepare_tool_call": Replace(args={"n": 2}), "after_tool_call": Replace(content="it did work", is_error=False)}.get(
+        seam
+    )
     agent = worker(path, keys, hooks=[Hook(seam=seam, fn=lambda c: what, name="new")])
     result = await agent.resume("R")
     assert keys == []

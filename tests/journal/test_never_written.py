@@ -85,7 +85,9 @@ async def test_what_a_hook_took_out_of_a_result_is_kept_only_if_that_is_asked_fo
     async def outer(ctx: ToolContext) -> str:
         return (await ctx.call_tool("card", {})).text
 
-    redact = Hook(seam="after_tool_call", fn=lambda c: Replace(content=str(c.content).replace("4111-1111", "****")), name="redact")
+    redact = Hook(
+        seam="after_tool_call", fn=lambda c: Replace(content=str(c.content).replace("4111-1111", "****")), name="redact"
+    )
     model = FunctionModel(lambda r: text("done") if r.messages[-1].role == "tool" else [tool_call("card"), tool_call("outer")])
     agent = Agent(model=model, tools=[card, outer], hooks=[redact], journal=tmp_path / "runs.db", journal_raw=raw)
     result = await agent.run("go", run_id="R")
@@ -192,7 +194,9 @@ async def test_an_error_of_the_provider_is_recorded_without_what_looks_like_a_ke
         head = await reader.readuntil(b"\r\n\r\n")
         key = next(line for line in head.decode().split("\r\n") if line.lower().startswith("authorization")).split()[-1]
         body = f'{{"error": {{"message": "Incorrect API key provided: {key}"}}}}'.encode()
-        writer.write(b"HTTP/1.1 401 Unauthorized\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        writer.write(
+            b"HTTP/1.1 401 Unauthorized\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+        )
         await writer.drain()
         writer.close()
 

@@ -93,9 +93,7 @@ async def test_processes_that_approve_one_call_run_it_once(tmp_path: Path) -> No
     await agent.aclose()
     effects = tmp_path / "effects.txt"
     command = [sys.executable, "-c", textwrap.dedent(DEPLOY), str(tmp_path / "runs.db"), str(effects)]
-    programs = [
-        await asyncio.create_subprocess_exec(*command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(6)
-    ]
+    programs = [await asyncio.create_subprocess_exec(*command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(6)]
     for program in programs:
         assert program.stdout is not None
         await program.stdout.readline()
@@ -252,6 +250,7 @@ async def test_calls_that_wait_for_the_disk_at_once_share_the_wait(tmp_path: Pat
 
     os.fsync = held  # the operating system's, not ours
     try:
+
         async def one(head: Any) -> None:
             journal.append(head, [("note", 2, b"{}")])
             await journal.sync()

@@ -66,7 +66,9 @@ ROWS = st.integers(1, RUNS)
 FRESH = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
 
 
-@given(row=ROWS, n=NUMBERS, at=st.integers(0, 10_000), bit=st.integers(0, 7), column=st.sampled_from(["body", "hash", "kind", "at"]))
+@given(
+    row=ROWS, n=NUMBERS, at=st.integers(0, 10_000), bit=st.integers(0, 7), column=st.sampled_from(["body", "hash", "kind", "at"])
+)
 @FRESH
 def test_a_flipped_bit_is_found_where_it_is(
     written: tuple[Path, bytes | None], tmp_path: Path, row: int, n: int, at: int, bit: int, column: str
