@@ -13,7 +13,7 @@ PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13 python3.14; 
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo demo-local check lint types layers test bench lock clean
+.PHONY: help setup demo demo-local check lint types layers test bench crash lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ bench: setup ## what the hooks cost
 	$(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/bench_rules.py
 	$(BIN)/python benchmarks/bench_patterns.py
+
+crash: setup ## kill 300 runs at any moment and resume them: nothing twice, nothing lost
+	$(BIN)/python benchmarks/crash_test.py
 
 lock: ## resolve the newest allowed versions anew and write them down
 	@$(require-python)

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from beforehand import Agent, Limits, tool
+from beforehand import Agent, Hook, Limits, tool
 from beforehand.journal import Journal
+from beforehand.seams import SEAMS
 from beforehand.testing import ScriptedModel, text, tool_call
 
 TURNS = 1000
@@ -21,6 +22,15 @@ TURNS = 1000
 async def add(a: int, b: int) -> int:
     """Add two numbers."""
     return a + b
+
+
+@tool(replay="safe")
+async def read(a: int, b: int) -> str:
+    """Read a page of 20 KB."""
+    return f"{a} " * (20_000 // (len(str(a)) + 1))
+
+
+HOOKS = [Hook(seam=spec.name, fn=lambda seen: None, name=f"hook at {spec.name}") for spec in SEAMS]
 
 
 def script(turns: int) -> list[Any]:
@@ -72,9 +82,54 @@ def main() -> None:
         asyncio.run(agent(ScriptedModel([]), journal=journal).resume("r0"))
         print(f"result of a finished run of {TURNS} turns  {time.perf_counter() - began:.3f} s")
         cut = _without_end(journal, folder / "cut.db")
+        took = asyncio.run(resumed(agent(ScriptedModel([text("done")]), journal=cut)))
+        print(f"resume of a run of {TURNS} turns           {took:.3f} s (bound 0.5)")
+        replies = [*[tool_call("read", {"a": i, "b": 1}, id=f"c{i}") for i in range(TURNS)], text("done")]
+        hooked: dict[str, Any] = {"tools": [read], "hooks": HOOKS}
+        big = Journal(folder / "big.db", durability="normal")
+        asyncio.run(agent(ScriptedModel(replies), journal=big).replace(**hooked).run("go", run_id="r0"))
+        cut = _without_end(big, folder / "bigcut.db")
+        took = asyncio.run(resumed(agent(ScriptedModel([text("done")]), journal=cut).replace(**hooked)))
+        print(f"the same with hooks at every seam and results of 20 KB  {took:.3f} s (bound 0.5)")
+        many(folder)
+
+
+async def resumed(one: Agent) -> float:
+    """Seconds. Measured inside: at its end `asyncio.run` makes a text of the whole result, for nobody."""
+    began = time.perf_counter()
+    await one.resume("r0")
+    return time.perf_counter() - began
+
+
+def many(folder: Path, runs: int = 1000, turns: int = 5) -> None:
+    """So many runs at once in one event loop, with and without the journal, and the longest time that the loop stood still."""
+
+    async def all_at_once(make: Callable[[], Agent]) -> tuple[float, float]:
+        agents = [make() for _ in range(runs)]
+        longest, over = 0.0, False
+
+        async def watch() -> None:
+            nonlocal longest
+            while not over:
+                before = time.perf_counter()
+                await asyncio.sleep(0)
+                longest = max(longest, time.perf_counter() - before)
+
+        watcher = asyncio.create_task(watch())
         began = time.perf_counter()
-        asyncio.run(agent(ScriptedModel([text("done")]), journal=cut).resume("r0"))
-        print(f"resume of a run of {TURNS} turns           {time.perf_counter() - began:.3f} s (bound 0.5)")
+        await asyncio.gather(*[one.run("go") for one in agents])
+        took, over = time.perf_counter() - began, True
+        await watcher
+        return took, longest
+
+    print(f"{runs} runs of {turns} turns at once:")
+    for name, options in (
+        ("journal off", {}), ("normal", {"durability": "normal"}), ("full", {"durability": "full"}),
+    ):  # fmt: skip
+        journal = Journal(folder / f"many-{name}.db", **options) if options else None  # type: ignore[arg-type]
+        took, longest = asyncio.run(all_at_once(lambda j=journal: agent(ScriptedModel(script(turns)), journal=j)))  # type: ignore[misc]
+        each = took / runs / turns * 1e6
+        print(f"  {name:12} {took:6.2f} s, {each:6.0f} µs a turn; the longest turn of the event loop {longest:.3f} s")
 
 
 def _without_end(journal: Journal, path: Path) -> Journal:

@@ -276,7 +276,7 @@ class Agent:
         for close in {close for part in parts if (close := getattr(part, "close_with_agent", None)) is not None}:
             await close()
         if self.plan.journal is not None:
-            self.plan.journal.close()
+            await asyncio.to_thread(self.plan.journal.close)
 
     async def __aenter__(self) -> Agent:
         return self

@@ -16,7 +16,7 @@ from .errors import BeforehandError, Stop
 from .frozen import EMPTY_DICT, Frozen, FrozenDict, freeze
 from .history import History
 from .hooks.registry import HookSet
-from .journal.past import Past
+from .journal.past import Past, PastCall
 from .journal.recall import Recall
 from .journal.sqlite import Journal
 from .limits import Limits
@@ -126,13 +126,25 @@ class Rehearsal(Recall):
             call.outcome["result"] = call.outcome.pop("raw")
         return super().past_outcome(run, call_id)
 
+    def inner_calls(self, call_id: str) -> list[tuple[str, str, Any]]:
+        """The calls made inside this one: id, tool, arguments as they were before hooks shaped them."""
+        found = []
+        outer = self.past_call(call_id)
+        for inner_id in outer.inner if outer is not None else ():
+            call = self.past_call(inner_id)
+            known = _known_args(call) if call is not None else None
+            if call is not None and call.outcome is not None and known is not None:
+                found.append((inner_id, call.outcome["name"], known))
+        return found
+
     def storing(self, store: Any) -> Any:
         return store
 
     def _nothing(self, *_: Any, **__: Any) -> None:
         """Nothing is written."""
 
-    decided = ruled = note = text = direct = released = retracted = outcome = ask = failed = replied = _nothing
+    decided = ruled = ruled_again = receiving = note = text = direct = released = _nothing
+    retracted = outcome = ask = failed = replied = retried = _nothing
 
     def turn(self, run: Any, cause: str | None, incoming: Sequence[Any]) -> None:
         self._next("turn")
@@ -191,20 +203,25 @@ def _tools(past: Past) -> tuple[Tool, ...]:
     }  # fmt: skip
     accepted: dict[str, dict[str, FrozenDict | None]] = {name: {} for name in past.start["tools"]}
     for call_id, call in past.calls.items():
-        known = [call.rulings["before_tool_call"][0]] if call.rulings.get("before_tool_call") else []
-        known += call.asks[:1] + ([call.intent] if call.intent is not None else [])
-        if not known and (call.outcome is None or call.outcome["outcome"] == "not_found"):
+        known = _known_args(call)
+        if known is None and (call.outcome is None or call.outcome["outcome"] == "not_found"):
             continue
         name = raw[call_id].name if call_id in raw else (call.intent or call.outcome or {}).get("name", "")
         text = raw[call_id].arguments if call_id in raw else None
         if name and text is not None:
             made = accepted.setdefault(name, {})
-            if known:
-                args = known[0].get("original_args") or known[0].get("args")
-                made[text] = freeze(args)
+            if known is not None:
+                made[text] = freeze(known)
             elif call.outcome is not None and call.outcome["outcome"] == "invalid":
                 made[text] = None
     return tuple([_tool(name, made) for name, made in accepted.items()])
+
+
+def _known_args(call: PastCall) -> dict[str, Any] | None:
+    """What a call's arguments were once they were valid, before hooks shaped them, as far as that is on record."""
+    records = [call.rulings["before_tool_call"][0]] if call.rulings.get("before_tool_call") else []
+    records += call.asks[:1] + ([call.intent] if call.intent is not None else [])
+    return records[0].get("original_args") or records[0].get("args") if records else None
 
 
 def _tool(name: str, accepted: dict[str, FrozenDict | None]) -> Tool:

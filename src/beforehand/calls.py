@@ -12,7 +12,7 @@ from .errors import RunError, Stop
 from .events import Outcome
 from .frozen import EMPTY_DICT, FrozenDict
 from .history import History, HistoryView
-from .messages import AssistantMessage, ToolCall, clean
+from .messages import AssistantMessage, Content, Image, Text, ToolCall, clean, text_of
 from .seams import PendingCall
 from .tools import Tool, ToolResult
 
@@ -112,3 +112,17 @@ class NestedResult(ToolResult, kw_only=True):
 
     outcome: Outcome
     call_id: str
+
+
+def shortened(content: Content, limit: int) -> Content:
+    """Content with at most `limit` characters of text, and a note that says so."""
+    note = f"\n[cut: {len(text_of(content)) - limit} characters left out]"
+    if isinstance(content, str):
+        return content[:limit] + note
+    parts: list[Text | Image] = []
+    for part in content:
+        if isinstance(part, Text):
+            part = Text(part.text[:limit])
+            limit -= len(part.text)
+        parts.append(part)
+    return (*parts, Text(note))

@@ -156,7 +156,7 @@ class Conversation(Channel):
         finally:
             self._end(run)
         if done.messages is not None:
-            self._history = History(done.messages)
+            self._history, self._recorded = History(done.messages), None  # no recorded run ends in this
         return done
 
     # --- inner loops ---

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import logging
+import threading
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any
+
+logger = logging.getLogger("beforehand")
 
 
 class Rest:
@@ -88,3 +93,38 @@ def result_of(future: asyncio.Future[Any]) -> Any:
     if type(result) is _Raised:
         raise result.error
     return result
+
+
+def in_thread(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> asyncio.Future[Any]:
+    """Run a sync function in a daemon thread of its own.
+
+    Not in the event loop's pool: one hook or tool that never returns would hold a place there for ever, and would keep
+    the process from ending.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def deliver(result: Any, error: BaseException | None) -> None:
+        if not future.done():
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+
+    def work() -> None:
+        result: Any = None
+        error: BaseException | None = None
+        try:
+            result = context.run(fn, *args, **kwargs)
+        except StopIteration as stop:  # cannot be put into a future
+            error = RuntimeError(f"raised StopIteration: {stop}")
+        except BaseException as raised:
+            error = raised
+        try:
+            loop.call_soon_threadsafe(deliver, result, error)
+        except RuntimeError:  # the loop is gone, and with it whoever asked
+            logger.debug("an answer of %r came after its event loop was closed", fn)
+
+    threading.Thread(target=work, name=f"beforehand:{getattr(fn, '__name__', 'call')}", daemon=True).start()
+    return future

@@ -11,17 +11,17 @@ from typing import Any
 
 import msgspec
 
-from . import errors
 from .decisions import Deny, HumanAnswer, PendingApproval
-from .errors import ConfigError, HookFailed, JournalError, JournalUnreadable, RunChanged, RunError, UnknownAnswer, UsageError
+from .errors import ConfigError, JournalError, JournalUnreadable, RunChanged, UnknownAnswer, UsageError
 from .history import History
 from .hooks.dispatch import UNSEEN
 from .hooks.group import HookGroup
-from .journal.codec import message_of, read, read_decision
+from .journal.chain import seal
+from .journal.codec import message_of, read, read_error
 from .journal.fingerprint import differences, of_tool, prints_of
 from .journal.log import RunLog
 from .journal.opening import JournalBusy, RunExists
-from .journal.past import Past, check_chain, read_past
+from .journal.past import Past, check_chain, decisions_in, read_past
 from .journal.sqlite import Head, Journal, encode, now
 from .limits import Limits
 from .messages import Message, Usage
@@ -49,8 +49,11 @@ async def begin_record(run: RunState, prompts: Sequence[Message], base: Mapping[
     if run.parent_call_id is not None:
         start["parent_call"] = run.parent_call_id
     parent = run.parent_run_id
+    if parent is None:
+        _check_id(run.run_id)
     entry = ("run", now(), encode(start))
     try:
+        await journal.ready()
         try:
             head = journal.open_run(run.run_id, entry, parent, wait=0)
         except JournalBusy:
@@ -67,6 +70,13 @@ def _own(run: RunState) -> list[Any]:
     """The run's hooks, without those that only hold a place for its shadow."""
     each = [member for hook in run.hooks.hooks for member in (hook.members if isinstance(hook, HookGroup) else (hook,))]
     return [hook for hook in each if hook.where != UNSEEN]
+
+
+def _check_id(run_id: Any) -> None:
+    if not isinstance(run_id, str) or not run_id or not run_id.isprintable():
+        raise UsageError(f"run_id={run_id!r}: expected a text of printable characters")
+    if "/" in run_id:
+        raise UsageError(f"run_id={run_id!r} holds a slash, which parts a run from those inside its calls: take another sign")
 
 
 def base_of(history: History, length: int, before: tuple[str, int, int] | None) -> dict[str, Any]:
@@ -138,7 +148,7 @@ def load(journal: Journal, run_id: str) -> Recorded:
     A last record that is damaged by itself was being written when the power went: it is dropped, and that is logged.
     """
     head = journal.head(run_id)
-    records = journal.records(run_id)
+    records = journal.records(run_id)[: head.records]  # a person may be answering meanwhile
     wrong = check_chain(records, journal.before_run(head.row), journal.key)
     if wrong is not None:
         if wrong != len(records) or wrong == 1:
@@ -146,7 +156,16 @@ def load(journal: Journal, run_id: str) -> Recorded:
         logger.warning("run %s: its last record (%d) is damaged, and is dropped", run_id, wrong)
         journal.drop_last(head)
         records = records[:-1]
+    elif (len(records), records[-1].hash) != (head.records, head.hash) or head.seal != _seal_of(journal, head):
+        raise JournalUnreadable(
+            f"run {run_id}: {head.records} records were written and do not end as these {len(records)} do: the run cannot be "
+            "trusted (`beforehand verify`)"
+        )
     return Recorded(journal, head, read_past(records, go_on=True), run_id)
+
+
+def _seal_of(journal: Journal, head: Head) -> bytes:
+    return seal(journal.key, head.run_id, head.records, head.hash)
 
 
 def history_before(journal: Journal, start: Mapping[str, Any]) -> list[Message]:
@@ -168,9 +187,13 @@ async def take_up(
 ) -> Recorded:
     """Make `run` the recorded run, ready to go over its past and on. With nothing to go on with, `result` is set instead."""
     journal = journal_of(plan)
+    await journal.ready()
     lease = journal.lease(run_id, journal.head(run_id).row)
     try:
         recorded = load(journal, run_id)
+        if run.parent_call_id is None and (call_id := recorded.past.start.get("parent_call")) is not None:
+            outer = run_id.removesuffix(f"/{call_id}")
+            raise UsageError(f"run {run_id} was made inside a call: resume {outer}, which goes on with it")
         await record_answers(recorded, answers)
         for message in recorded.before():
             history.append(message)
@@ -227,24 +250,22 @@ async def record_answers(recorded: Recorded, answers: Mapping[str, HumanAnswer] 
 async def record_answer(
     journal: Journal, run_id: str, call_id: str, digest: str, answer: HumanAnswer | None, by: str
 ) -> None:
-    """Record one answer, in the run that asked: this one, or one inside a call of it."""
-    owner, inner = owner_of(journal, run_id, call_id)
-    log = RunLog(journal, journal.head(owner))
-    await log.answered(inner, digest, Deny(NOBODY) if answer is None else answer, by if answer is not None else "nobody")
-    if owner != run_id:  # the outer run hears of it too, so that it no longer waits for this
-        log = RunLog(journal, journal.head(run_id))
-        await log.answered(call_id, digest, Deny(NOBODY) if answer is None else answer, by)
+    """Record one answer, in the run that asked and in those around it, which no longer wait for it then."""
+    for owner, inner in reversed(waiting_in(journal, run_id, call_id)):
+        log = RunLog(journal, journal.head(owner))
+        await log.answered(inner, digest, Deny(NOBODY) if answer is None else answer, by if answer is not None else "nobody")
 
 
-def owner_of(journal: Journal, run_id: str, call_id: str) -> tuple[str, str]:
-    """The run in which a waiting call was asked about, and its id there. A sub-agent's call is named "outer/inner"."""
+def waiting_in(journal: Journal, run_id: str, call_id: str) -> list[tuple[str, str]]:
+    """The runs in which a call waits, and its id there: of a sub-agent's, "outer/inner", those around it come first."""
+    found = [(run_id, call_id)]
     place = call_id.find("/")
     while place >= 0:
         child = f"{run_id}/{call_id[:place]}"
         if journal.has(child):
-            return owner_of(journal, child, call_id[place + 1 :])
+            return found + waiting_in(journal, child, call_id[place + 1 :])
         place = call_id.find("/", place + 1)
-    return run_id, call_id
+    return found
 
 
 # --- what a recorded run came to -----------------------------------------------------------------
@@ -254,24 +275,15 @@ def recorded_result(recorded: Recorded) -> RunResult:
     """The result of a run that is over, or waits, from its record."""
     past = recorded.past
     end = past.end or {}
-    around = {"run_id": recorded.run_id, "loop": past.start["loop"]}
-    decisions = tuple([read_decision(d, **around, seam=seam, call_id=call) for seam, call, d in past.decisions])
+    decisions = tuple(decisions_in(recorded.journal, recorded.run_id, past))
     pending = () if past.suspended is None else tuple([read(p, PendingApproval) for p in past.suspended["pending"]])
     turns = end.get("turns", past.suspended["turn"] if past.suspended is not None else 0)
+    error = None if end.get("error") is None else read_error(end["error"])
     return RunResult(
         text=text_of_run(past.messages), messages=tuple(past.messages), usage=read(end.get("usage", {}), Usage),
-        stop_reason=end.get("stop_reason", "suspended"), decisions=decisions, error=_error(end.get("error")), pending=pending,
+        stop_reason=end.get("stop_reason", "suspended"), decisions=decisions, error=error, pending=pending,
         run_id=recorded.run_id, turns=turns, cost=end.get("cost", 0.0), reason=end.get("reason"),
     )  # fmt: skip
-
-
-def _error(written: Mapping[str, Any] | None) -> RunError | None:
-    if written is None:
-        return None
-    cls = getattr(errors, written["type"], RunError)
-    if not (isinstance(cls, type) and issubclass(cls, RunError)) or cls is HookFailed:
-        cls = RunError
-    return cls(written["text"])
 
 
 def journal_of(plan: Any) -> Journal:

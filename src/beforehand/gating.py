@@ -32,7 +32,7 @@ async def shape_and_gate(run: RunState, call: Call, batch: Batch, args: FrozenDi
     info = run.info if call.parent_id is None else RunInfo(run, call.parent_id)
     shared = (call.name, tool, args, call.part.arguments, call.id, batch.message, batch.context, batch.names)
     try:
-        if shapers := hooks.for_tool("prepare_tool_call", tool.name):
+        if (shapers := hooks.for_tool("prepare_tool_call", tool.name)) or _ruled(run, call, "prepare_tool_call"):
             ruling = await dispatch(run, PREPARE, shapers, CallDraft(info, *shared), adopt=_revalidate(tool))
             if ruling.verdict is not None:
                 _refuse(call, ruling)
@@ -41,12 +41,18 @@ async def shape_and_gate(run: RunState, call: Call, batch: Batch, args: FrozenDi
         call.args = args
         call.context = PendingCall(info, call.name, tool, args, *shared[3:], original_args=call.original_args)
         gates = hooks.for_tool("before_tool_call", tool.name)
-        if gates or run.shadow is not None:
+        if gates or run.shadow is not None or _ruled(run, call, "before_tool_call"):
             asked = narrowed(gates, call.context) if hooks.grouped else gates
             await _apply_gate(run, call, batch, await dispatch(run, GATE, asked, call.context), approved)
     except HookFailed as error:  # on_error="abort"
         call.failure = error
         call.settle("blocked", str(error))
+
+
+def _ruled(run: RunState, call: Call, seam: str) -> bool:
+    """Whether hooks have ruled about this call, though none is here today: what they decided still holds."""
+    past = None if run.journal is None else run.journal.past_call(call.id)
+    return past is not None and bool(past.rulings.get(seam))
 
 
 def _revalidate(tool: Tool) -> Any:
@@ -114,6 +120,8 @@ async def _ask(run: RunState, call: Call, batch: Batch) -> None:
             assert call.asked is not None
             inside = "nobody can be asked from inside a tool or a lambda"
             reason = f"This nested call needs a person's approval ({call.asked.prompt}), and {inside}"
+            if run.journal is not None:
+                reason += ' that may not be repeated (it is not replay="safe")'
             call.settle("blocked", f"{reason}: it was not run.")
         else:
             call.outcome = "pending"

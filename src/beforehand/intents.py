@@ -6,10 +6,14 @@ outcome may have taken effect: it runs again only if its tool says that this is 
 
 from __future__ import annotations
 
+from typing import Any
+
 from .calls import Call
+from .contexts import digest_of
 from .decisions import Interrupt
 from .errors import JournalError
 from .hooks.dispatch import repeat_effects
+from .messages import ToolCall
 from .state import RunState
 from .tools import ToolResult
 
@@ -17,7 +21,10 @@ UNCERTAIN = (
     "The process ended while {name} was running. Whether it took effect is not known, and it was not run again. "
     "Find out before you repeat it."
 )
-
+CHANGED = (
+    "Not run: this call of {name} is not the one that is on record in its place, which was {then}. Code or hooks have changed "
+    "since, or the tool that makes this call does not make the same calls when it is repeated."
+)
 
 
 async def begin_once(run: RunState, call: Call) -> bool:
@@ -27,24 +34,29 @@ async def begin_once(run: RunState, call: Call) -> bool:
     """
     journal, tool = run.journal, call.tool
     assert tool is not None
+    past = journal.past_call(call.id)
+    if past is not None and (changed := _not_as_recorded(call, past)):
+        call.settle("uncertain", changed)
+        return False
     if (outcome := journal.past_outcome(run, call.id)) is not None:
         call.outcome, call.result = outcome
-        run.tools_run += outcome[0] in ("ran", "failed", "timed_out")
         if journal.rehearsal:  # other hooks are to see what it gave
+            run.tools_run += past.intent is not None
             call.edits = 0
         else:
             call.recalled = True
-            _what_hooks_wanted(run, call)
+            _recall(run, call.id, past)
         return False
     await journal.go_live(run)
     policy, by = replay_policy(run, call)
     intent = journal.past_intent(call.id)
     if intent is not None:
-        run.tools_run += 1
         if (said := journal.settlement(call.id)) is not None:
+            run.tools_run += 1
             call.outcome, call.result = "failed" if said.is_error else "ran", said
             return False
         if policy != "safe":
+            run.tools_run += 1
             run.note("Uncertain", f"{call.name} was running when the process ended; it is not run again", call.id)
             call.settle("uncertain", UNCERTAIN.format(name=call.name))
             return False
@@ -58,9 +70,43 @@ async def begin_once(run: RunState, call: Call) -> bool:
     return True
 
 
-def _what_hooks_wanted(run: RunState, call: Call) -> None:
-    """What hooks at 13 asked for beside the result, when they saw it."""
-    past = run.journal.past_ruling(run, "after_tool_call", call.id)
+def _not_as_recorded(call: Call, past: Any) -> str | None:
+    """Why a recorded call is not this one, if it is not. Then nothing of it can be used, and nothing may run in its place."""
+    recorded = past.intent or past.outcome
+    if recorded is None:
+        return None
+    if recorded["name"] != call.name:
+        return CHANGED.format(name=call.name, then=recorded["name"])
+    if past.intent is not None and call.args is not None and digest_of(call.args) != past.intent["digest"]:
+        return CHANGED.format(name=call.name, then="the same tool with other arguments")
+    return None
+
+
+def _recall(run: RunState, call_id: str, past: Any) -> None:
+    """What a call that is over had counted, decided and asked for, and so did the calls made inside it."""
+    run.tools_run += past.intent is not None and past.outcome["outcome"] != "invalid"
+    for note in past.notes:
+        run.note(note["verdict"], note["reason"], call_id)
+    for inner_id in past.inner:
+        inner = run.journal.past_call(inner_id)
+        if inner.outcome is None:
+            continue
+        for seam in ("prepare_tool_call", "before_tool_call"):
+            _what_hooks_wanted(run, inner_id, seam)
+        outcome, result = run.journal.past_outcome(run, inner_id)
+        if inner.intent is not None:
+            part = ToolCall(inner_id, inner.outcome["name"])
+            run.calls[inner_id] = Call(part, inner_id, part.name, call_id, outcome=outcome, result=result)
+        _recall(run, inner_id, inner)
+        if result.usage is not None:
+            run.add_usage(result.usage, "")
+    run.decisions += [d for d in run.journal.inside(run.run_id, call_id) if d not in run.decisions]
+    _what_hooks_wanted(run, call_id, "after_tool_call")
+
+
+def _what_hooks_wanted(run: RunState, call_id: str, seam: str) -> None:
+    """What hooks decided about a call that is over, and asked for beside it."""
+    past = run.journal.past_ruling(run, seam, call_id)
     if past is None:
         return
     repeat_effects(run, past)

@@ -50,6 +50,8 @@ async def run_loop(run: RunState, prompts: Sequence[Message], waiting: Suspensio
         await recover(run, incoming, _turns)
     if run.stop_reason != "suspended":
         _flush_hook_queue(run)
+    if run.journal is not None:
+        await run.journal.go_live(run)
     if run.events.takers["agent_end"]:
         messages = tuple(run.history.view(run.first_message))
         await run.emit(AgentEnd(messages=messages, stop_reason=run.stop_reason or "completed", **run.event_fields()))
@@ -105,6 +107,7 @@ async def _turns(
         failure = error if isinstance(error, RunError) else _wrapped(error)
         run.stop_reason, run.error = "error", failure
         if run.journal is not None:
+            await run.journal.go_live(run)
             run.journal.failed(failure)
         record = await (store_failure if run.plan.recovery is None else store_turn_error)(run, str(failure))
         if not (isinstance(failure, HookFailed) and failure.seam == AFTER.name):

@@ -83,18 +83,26 @@ async def recover(run: RunState, incoming: list[Message], turns: Turns) -> None:
         if kind in ("hook", "structural") and not _is_told(run):
             await store_turn_error(run, str(error))
         since = len(run.history)
+        again = None if run.journal is None else run.journal.past_retry()
         if kind == "image" and not without_images and run.plan.recovery.auto_retry:  # type: ignore[union-attr]
             without_images = True
             await _note(run, "image_retry", "the request is tried once without its images; the history keeps them")
             run.separate([_without_images(message) for message in run.context.view()])
             incoming[:] = []
-        elif (wait := await _may_retry(run, kind, error, attempts.failures, showed, repeats)) is None:
-            return
-        elif not await _waited(run, wait):
-            run.stop_reason, run.error = "aborted", None
-            return
-        elif kind != "transient":
-            incoming[:] = [*(m for m in incoming if not is_notice(m)), _notice(run, attempts.failures)]
+        else:
+            if again is None:
+                wait = await _may_retry(run, kind, error, attempts.failures, showed, repeats)
+                if wait is None:
+                    return
+                if not await _waited(run, wait):
+                    run.stop_reason, run.error = "aborted", None
+                    return
+            elif "verdict" in again:  # it was tried again, and nobody waits for that a second time
+                run.note(again["verdict"], again["reason"], seam="recovery")
+            if kind != "transient":
+                incoming[:] = [*(m for m in incoming if not is_notice(m)), _notice(run, attempts.failures)]
+        if run.journal is not None and again is None:
+            run.journal.retried(run.decisions[-1] if run.decisions else None)
         run.stop_reason, run.error, run.reason = None, None, None
         run.poll_first, run.resend, run.askers = True, False, ()
         await turns(run, incoming)

@@ -38,6 +38,7 @@ async def take_answer(run: RunState, message: AssistantMessage, outgoing: Outgoi
 
 async def _receive(run: RunState, events: Any, outgoing: Outgoing) -> Reply:
     before = run.characters_released
+    run.journal.receiving()
     reply = await receive_reply(run, events, outgoing)
     run.journal.replied(run, reply, run.characters_released - before)
     return reply
@@ -54,4 +55,4 @@ async def _take_up(run: RunState, past: Any) -> Reply:
     if message is not None:
         run.store(message)
         run.add_usage(message.usage, message.model)
-    return Reply(message, past.interrupt, None, past.aborted)
+    return Reply(message, past.interrupt, past.error, past.aborted)

@@ -91,7 +91,12 @@ async def _with_dynamic(run: RunState, system: str) -> str:
     if run.journal is not None and (past := run.journal.past_text()) is not None:
         return "\n\n".join([*texts, past]) if past else system
     for instruction in run.plan.dynamic:
-        text = await _instruction(run, instruction)
+        try:
+            text = await _instruction(run, instruction)
+        except RunError as error:
+            if run.journal is not None:
+                run.journal.text(error)
+            raise
         if text is not None and not isinstance(text, str):
             raise ConfigError(
                 f"the dynamic instructions {getattr(instruction, '__name__', instruction)!r} returned a {type(text).__name__}: "
@@ -289,6 +294,10 @@ async def ask_directly(run: RunState, request: Request, kind: RequestKind, askin
                 texts.append(event.text)
             elif type(event) is Finish:
                 run.add_usage(event.usage, model.name)
+    except Exception as error:
+        if run.journal is not None:
+            run.journal.direct(kind, error)
+        raise
     finally:
         run.leave_guarded(outer_scope)
     if run.journal is not None:

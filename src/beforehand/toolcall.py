@@ -16,15 +16,15 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from .calls import Batch, Call, NestedResult, Suspend
+from .calls import Batch, Call, NestedResult, Suspend, shortened
 from .decisions import Block, Interrupt
-from .detach import Rest, contained, forget, result_of
+from .detach import contained, forget, in_thread, Rest, result_of
 from .errors import Aborted, HookFailed, describe, nearest
 from .events import ToolExecutionEnd, ToolExecutionStart, ToolExecutionUpdate
 from .gating import shape_and_gate
-from .hooks.dispatch import Ruling, dispatch, in_thread
+from .hooks.dispatch import Ruling, dispatch
 from .intents import begin_once, finish_once
-from .messages import AssistantMessage, Content, Image, Text, ToolCall, text_of
+from .messages import AssistantMessage, Text, ToolCall
 from .observing import entered, left
 from .seams import BY_NAME, CallOutcome, RunInfo
 from .state import RunState
@@ -75,6 +75,8 @@ def look_up(run: RunState, call: Call) -> bool:
     hooks = run.hooks
     if hooks.prepare_tool_call or hooks.before_tool_call or hooks.after_tool_call or not tool.direct:
         return True
+    if run.journal is not None and run.journal.past_call(call.id) is not None:
+        return True  # what hooks decided about it is on record
     run.calls[call.id] = call
     return False
 
@@ -104,6 +106,8 @@ async def execute(run: RunState, call: Call) -> None:
         call.settle("aborted", "Operation aborted")
         return
     if run.journal is not None and not await begin_once(run, call):
+        if run.journal.rehearsal:
+            await _go_over_inner_calls(run, call)
         return
     outer_scope = run.scope  # what waits may be another tool, which has called this one
     began = perf_counter() if run.hooks.after_tool_call else 0.0  # only they are told how long it took
@@ -273,21 +277,7 @@ async def _finish(run: RunState, call: Call) -> None:
         call.result = _say_edited(call)
     limit = run.limits.max_result_chars
     if limit is not None and not call.whole and len(call.result.text) > limit:
-        call.result = msgspec.structs.replace(call.result, content=_shortened(call.result.content, limit))
-
-
-def _shortened(content: Content, limit: int) -> Content:
-    """Content with at most `limit` characters of text, and a note that says so."""
-    note = f"\n[cut: {len(text_of(content)) - limit} characters left out]"
-    if isinstance(content, str):
-        return content[:limit] + note
-    parts: list[Text | Image] = []
-    for part in content:
-        if isinstance(part, Text):
-            part = Text(part.text[:limit])
-            limit -= len(part.text)
-        parts.append(part)
-    return (*parts, Text(note))
+        call.result = msgspec.structs.replace(call.result, content=shortened(call.result.content, limit))
 
 
 def _outcome(run: RunState, call: Call, result: ToolResult, partial: bool) -> CallOutcome:
@@ -359,6 +349,12 @@ async def nested(run: RunState, parent: Call, name: str, args: Any, number: int)
     if call.failure is not None:
         parent.failure = parent.failure or call.failure
     return result
+
+
+async def _go_over_inner_calls(run: RunState, call: Call) -> None:
+    """The recorded calls that a body made, which does not run now: other hooks are asked about them too."""
+    for inner_id, name, args in run.journal.inner_calls(call.id):
+        await run_nested(run, nested_call(inner_id, name, args, call.id, call.message))
 
 
 def nested_call(call_id: str, name: str, args: Any, parent_id: str, message: AssistantMessage | None = None) -> Call:

@@ -273,7 +273,7 @@ async def test_the_command_is_content_where_nothing_changes(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--journal", "nowhere.db", "--hooks", "rules.json"), "there is no journal nowhere.db"),
+        (("--journal", "nowhere.db", "--hooks", "rules.json"), "nowhere.db"),
         (("--journal", "rules.json", "--hooks", "rules.json"), "is not a journal that can be read"),
         (("--journal", "runs.db", "--hooks", "rules.json", "--since", "yesterday"), "--since 'yesterday' is no moment"),
         (("--journal", "runs.db", "--hooks", "nothing.json"), "nothing.json"),

@@ -9,7 +9,7 @@ import sys
 import msgspec
 
 from ..decisions import Approve, Deny, Edit, HumanAnswer, PendingApproval
-from ..hooks.dispatch import in_thread
+from ..detach import in_thread
 from .timeline import Timeline, answered_row
 
 NOBODY = "Nobody could be asked: standard input is not a terminal."

@@ -9,10 +9,8 @@ else than a declared decision, an exception or a late answer counts as a failure
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import logging
 import re
-import threading
 from collections.abc import Callable, Coroutine, Sequence
 from time import perf_counter
 from types import CoroutineType
@@ -21,7 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ..decisions import Block, Effect, Hold, Interrupt, Queue, Replace, Resend, Verdict
-from ..detach import contained, forget, result_of
+from ..detach import contained, forget, in_thread, result_of
 from ..errors import Aborted, HookFailed, describe
 from ..events import DecisionMade, DecisionRecord
 from ..messages import AssistantMessage, Text, clean
@@ -217,16 +215,22 @@ async def _ask_or_recall(
         await journal.go_live(run)
     elif not past.again:
         return _recalled(run, spec, hooks, context, past), True
+    elif past.failed is not None:
+        run.decisions += past.decisions
+        raise past.failed
     elif spec.value is None and journal.knows_reply():
+        run.decisions += past.decisions
         return Ruling(context, {}), True  # nobody needs a key for a request that has been answered
     names = [hook.name for hook in hooks if hook.where != UNSEEN]
     try:
         ruling = await ask(run, spec, hooks, context, adopt)
-    except BaseException:
-        journal.ruled(run, spec.name, call_id, names, None)
+    except BaseException as error:
+        journal.ruled(run, spec.name, call_id, names, error)
         raise
     if past is None:
         journal.ruled(run, spec.name, call_id, names, ruling)
+    else:
+        journal.ruled_again(spec.name, call_id)
     return ruling, False
 
 
@@ -312,41 +316,6 @@ async def _within(seconds: float, work: asyncio.Future[Any], allowed: float) -> 
         if not work.done():
             work.cancel()
             forget(work)
-
-
-def in_thread(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> asyncio.Future[Any]:
-    """Run a sync function in a daemon thread of its own.
-
-    Not in the event loop's pool: one hook or tool that never returns would hold a place there for ever, and would keep
-    the process from ending.
-    """
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Any] = loop.create_future()
-    context = contextvars.copy_context()
-
-    def deliver(result: Any, error: BaseException | None) -> None:
-        if not future.done():
-            if error is None:
-                future.set_result(result)
-            else:
-                future.set_exception(error)
-
-    def work() -> None:
-        result: Any = None
-        error: BaseException | None = None
-        try:
-            result = context.run(fn, *args, **kwargs)
-        except StopIteration as stop:  # cannot be put into a future
-            error = RuntimeError(f"raised StopIteration: {stop}")
-        except BaseException as raised:
-            error = raised
-        try:
-            loop.call_soon_threadsafe(deliver, result, error)
-        except RuntimeError:  # the loop is gone, and with it whoever asked
-            logger.debug("an answer of %r came after its event loop was closed", fn)
-
-    threading.Thread(target=work, name=f"beforehand:{getattr(fn, '__name__', 'call')}", daemon=True).start()
-    return future
 
 
 _slow_hooks: set[tuple[str, str]] = set()

@@ -25,12 +25,12 @@ KINDS: dict[str, str] = {
     "took": "queued messages that a turn took later",
     "ruling": "the hooks of one seam were asked: their names, decisions, effects and what came of it",
     "note": "something the core itself mended",
-    "instructions": "the text that dynamic instructions gave",
+    "instructions": "the text that dynamic instructions gave, or how they failed",
     "request": "a request is about to leave: its digest, model, kind",
     "released": "text that was shown while its reply still came in",
     "retracted": "text that was shown and no longer counts",
     "reply": "what came of a request: the message as stored, or how it failed",
-    "direct": "the answer to a request beside the conversation",
+    "direct": "the answer to a request beside the conversation, or how it failed",
     "message": "a message entered the history",
     "intent": "a tool is about to run: its final arguments, their digest, its replay policy",
     "outcome": "what became of a call, and the result as the model will read it",
@@ -42,6 +42,7 @@ KINDS: dict[str, str] = {
     "removed": "messages that a compaction replaced by a summary",
     "suspended": "the run waits for a person",
     "failed": "the run cannot go on for now; what follows until `end` only closes it",
+    "retried": "a failed turn is tried again: what failed is part of the run's past",
     "end": "the run is over: why, its usage and cost",
 }
 """Every kind of record."""
@@ -65,10 +66,17 @@ class Record(Frozen, gc=False):
 
 def link(before: bytes, record: Record, key: bytes | None = None) -> bytes:
     """The hash of a record that follows the one with hash `before`: SHA-256, or its HMAC with a key. 32 bytes."""
-    head = f"{FORMAT}\n{record.run_id}\n{record.n}\n{record.at}\n{record.kind}\n".encode()
-    if key is None:
-        return hashlib.sha256(b"%b%b%b" % (before, head, record.body)).digest()
-    return hmac.digest(key, b"%b%b%b" % (before, head, record.body), "sha256")
+    return chained(before, key, record.run_id, record.n, record.at, record.kind, record.body)
+
+
+def chained(before: bytes, key: bytes | None, run_id: str, n: int, at: int, kind: str, body: bytes) -> bytes:
+    """`link` for a record that is not made yet."""
+    head = f"{FORMAT}\n{run_id}\n{n}\n{at}\n{kind}\n".encode()
+    try:
+        content = b"%b%b%b" % (before, head, body)
+    except TypeError:  # what is no bytes was put there by somebody else
+        return b""
+    return hashlib.sha256(content).digest() if key is None else hmac.digest(key, content, "sha256")
 
 
 def seal(key: bytes | None, *parts: object) -> bytes:

@@ -7,15 +7,17 @@ cannot be used again, so its hooks are asked again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
 
+from .. import errors
 from ..contexts import Context
 from ..decisions import (
     Answer, Approve, Ask, Block, Continue, Deny, Edit, Effect, End, HumanAnswer, Interrupt, Queue, Resend, Steer, Verdict,
 )  # fmt: skip
+from ..errors import HookFailed, RunError
 from ..events import DecisionRecord, Irreversible
 from ..frozen import FrozenDict, freeze
 from ..messages import (
@@ -197,9 +199,10 @@ def read_effect(written: dict[str, Any]) -> Effect:
     return Queue(message if isinstance(message, str) else message_of(message))
 
 
-def write_decision(record: DecisionRecord) -> dict[str, Any]:
-    """A decision's record without what the record around it says already."""
-    written = {f: getattr(record, f) for f in _DECISION_FIELDS if getattr(record, f) not in (None, (), "closed")}
+def write_decision(record: DecisionRecord, call_id: str | None = None) -> dict[str, Any]:
+    """A decision's record without what the record around it says already; `call_id` is given where that says nothing of it."""
+    written: dict[str, Any] = {} if call_id is None else {"call_id": call_id}
+    written |= {f: getattr(record, f) for f in _DECISION_FIELDS if getattr(record, f) not in (None, (), "closed")}
     seen = record.reversible
     return {**written, "reversible": [seen.requests_sent, seen.characters_released, seen.tools_run]}
 
@@ -211,7 +214,7 @@ _DECISION_FIELDS = tuple(
 
 def read_decision(written: dict[str, Any], **around: Any) -> DecisionRecord:
     """A decision's record; `around` are its run_id, loop, turn, seam and call_id."""
-    fields = {"reason": None, "digest": None, **written, **around, "reversible": Irreversible(*written["reversible"])}
+    fields = {"reason": None, "digest": None, **around, **written, "reversible": Irreversible(*written["reversible"])}
     fields["effects"] = tuple(fields.get("effects", ()))
     return DecisionRecord(**fields)
 
@@ -223,3 +226,28 @@ def write_answer(answer: HumanAnswer) -> dict[str, Any]:
 def read_answer(written: dict[str, Any]) -> HumanAnswer:
     fields = dict(written)
     return read(fields, _ANSWERS[fields.pop("is")])  # type: ignore[no-any-return]
+
+
+# --- failures ------------------------------------------------------------------------------------
+
+_ERROR_FIELDS = ("hook", "seam", "where", "why", "status", "retry_after", "lasting")
+
+
+def write_error(error: BaseException) -> dict[str, Any]:
+    """A failure: its type, its text, and what tells which kind of failure it was."""
+    more = {field: value for field in _ERROR_FIELDS if (value := getattr(error, field, None)) is not None}
+    return {"type": type(error).__name__, "text": str(error), **more}
+
+
+def read_error(written: Mapping[str, Any]) -> RunError:
+    """A failure as it was recorded. One of a type that is gone is a plain `RunError`."""
+    cls = getattr(errors, written["type"], RunError)
+    if cls is HookFailed and "hook" in written:
+        return HookFailed(written["hook"], written["seam"], written["where"], written["why"])
+    if not (isinstance(cls, type) and issubclass(cls, RunError)) or cls is HookFailed:
+        return RunError(written["text"])
+    error = cls(written["text"])
+    for field in ("status", "retry_after", "lasting"):
+        if field in written:
+            setattr(error, field, written[field])
+    return error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from ..errors import RunBusy
 
@@ -55,6 +56,18 @@ class Leases:
             if self._file is not None and not self._held and self._pid == os.getpid():
                 os.close(self._file)
                 self._file = None
+
+
+_ALL: WeakValueDictionary[str, Leases] = WeakValueDictionary()
+
+
+def leases_at(path: Path) -> Leases:
+    """The locks in one file, the same for everybody in this process: the operating system does not part them."""
+    name = os.path.realpath(path)
+    found = _ALL.get(name)
+    if found is None:
+        found = _ALL[name] = Leases(Path(name))
+    return found
 
 
 class Lease:

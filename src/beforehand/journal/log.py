@@ -14,17 +14,25 @@ from typing import Any
 from ..contexts import digest_of
 from ..decisions import Effect, HumanAnswer, PendingApproval, Verdict
 from ..emitter import Emitter
-from ..errors import JournalError
+from ..errors import HookFailed, JournalError, RunChanged, RunError
 from ..events import AgentStart, DecisionRecord, MessageRetracted
 from ..messages import Message, ToolMessage
+from ..queues import Queues
 from ..tools import ToolResult
-from .codec import Opaque, write_answer, write_changes, write_decision, write_effect, write_verdict
-from .past import Past
+from .codec import Opaque, write_answer, write_changes, write_decision, write_effect, write_error, write_verdict
+from .past import Past, decisions_in, read_past
 from .recall import Recall
 from .sqlite import Entry, Head, Journal, encode, now
 
 RELEASE_SECONDS = 0.25
 """Released text is recorded at most this often while a reply comes in."""
+
+PASSED_OVER = frozenset({"ruling", "note"})
+"""What may be left of a run's past where it goes live: hooks that are gone now had decided it."""
+
+AGAIN_SECONDS = 0.02
+"""While another process writes, what nobody waits for is tried again this often."""
+
 
 class RunLog(Recall):
     """The journal's side of one run. `head` is where its records end, `past` what is still to be gone over."""
@@ -35,10 +43,13 @@ class RunLog(Recall):
         self.broken: JournalError | None = None
         self._entries: list[Entry] = []
         self._flush: asyncio.Handle | None = None
+        self._children: frozenset[str] | None = None
         self._seen = 0
         """How many of the recorded messages the run has stored again."""
         self._listeners: Emitter | None = None
+        self._said: Queues | None = None
         self._open: dict[tuple[str, str | None], list[tuple[DecisionRecord, Verdict | str | None, tuple[Effect, ...]]]] = {}
+        self._receiving = False
         self._of_chunks: list[dict[str, Any]] = []
         self._results: dict[str, ToolResult] = {}
         self._shown: dict[tuple[str, str], list[str]] = {}
@@ -61,7 +72,9 @@ class RunLog(Recall):
                 self.journal.append(self.head, self._entries, wait=0)
                 self._entries = []
             except JournalError as error:
-                if not error.temporary:
+                if error.temporary:
+                    self._flush = asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._flush_now)
+                else:
                     self.broken = error
 
     async def write(self, durable: bool = False) -> None:
@@ -89,15 +102,25 @@ class RunLog(Recall):
         run.store = self.storing(run.store)
         if self.past is not None:
             self._listeners, run.events = run.events, Emitter()
+            self._said, run.queues = run.queues, Queues()  # what is said from now on belongs after the past
             self.refill(run)
 
     async def go_live(self, run: Any) -> None:
         """The record ends here: from now on the run decides and acts."""
         if self.live:
             return
+        left = next((item.kind for item in self.line if item.kind not in PASSED_OVER), None)
+        if left is not None:
+            raise RunChanged(
+                f"the run does not go as it is recorded: its record goes on (with a {left}), and what it wants to do now is not "
+                "there, so its tools, hooks or instructions are not those it began with"
+            )
         self.live = True
         assert self._listeners is not None and self.past is not None
         run.events = self._listeners
+        assert self._said is not None
+        self._said.steering[:0], self._said.follow_up[:0] = run.queues.steering, run.queues.follow_up
+        run.queues = self._said
         if run.events.takers["agent_start"]:
             await run.emit(AgentStart(**run.event_fields()))
         for message_id, chars in self.past.shown.items():
@@ -111,16 +134,26 @@ class RunLog(Recall):
         """`store`, which also records the message."""
 
         def record(message: Message) -> None:
+            if self.past is not None and not self.live and self._seen < len(self.past.messages):
+                message = self._stored(message, self.past.messages[self._seen])
+            else:
+                self._record(message)
             store(message)
-            self._store(message)
 
         return record
 
-    def _store(self, message: Message) -> None:
-        past = self.past
-        if past is not None and self._seen < len(past.messages):
-            self._seen += 1
-            return
+    def _stored(self, message: Message, recorded: Message) -> Message:
+        """The message as it is on record: hooks or tools that have changed since then do not change what was."""
+        same = message.role == recorded.role and getattr(message, "tool_call_id", "") == getattr(recorded, "tool_call_id", "")
+        if not same:
+            raise RunChanged(
+                f"the run does not go as it is recorded: where the record has a {recorded.role} message there is now a "
+                f"{message.role} one, so its tools or hooks are not those it began with"
+            )
+        self._seen += 1
+        return recorded
+
+    def _record(self, message: Message) -> None:
         if isinstance(message, ToolMessage):
             result = self._results.get(message.tool_call_id)
             if result is not None and result.content is message.content and result.details is message.details:
@@ -150,17 +183,18 @@ class RunLog(Recall):
     ) -> None:
         """A hook decided or failed. It is recorded with the ruling it belongs to."""
         if seam == "on_chunk":
-            self._of_chunks.append(write_decision(entry))
+            self._of_chunks.append(write_decision(entry, call_id=entry.call_id))
         else:
             self._open.setdefault((seam, call_id), []).append((entry, verdict, effects))
 
     def ruled(self, run: Any, seam: str, call_id: str | None, names: list[str], ruling: Any) -> None:
-        """The hooks of a seam have been asked. `ruling` is `None` where one of them failed and ended the run."""
+        """The hooks of a seam have been asked. `ruling` is what one of them raised, where that ended the run."""
         made = self._open.pop((seam, call_id), ())
         data: dict[str, Any] = {"seam": seam, "turn": run.turn, "hooks": names}
         if call_id is not None:
             data["call"] = call_id
-        if seam == "before_tool_call" and ruling is not None:
+        failed = ruling if isinstance(ruling, BaseException) else None
+        if seam == "before_tool_call" and failed is None:
             data["args"] = ruling.context.args
             if ruling.context.original_args is not ruling.context.args:
                 data["original_args"] = ruling.context.original_args
@@ -171,8 +205,10 @@ class RunLog(Recall):
             effects = [write_effect(effect) for _, _, given in made for effect in given]
             if effects:
                 data["effects"] = effects
-        if ruling is None:
+        if failed is not None:
             data["again"] = True
+            if isinstance(failed, HookFailed):
+                data["failed"] = write_error(failed)
         else:
             try:
                 if ruling.changes:
@@ -186,6 +222,10 @@ class RunLog(Recall):
             data["fired"] = fired
         self.add("ruling", data)
 
+    def ruled_again(self, seam: str, call_id: str | None) -> None:
+        """The hooks of a seam have been asked about what is on record already: nothing is added to it."""
+        self._open.pop((seam, call_id), None)
+
     def _new_counts(self, run: Any) -> dict[str, int]:
         rules = run.plan.hooks.rules
         if rules is None:
@@ -195,14 +235,18 @@ class RunLog(Recall):
         return new
 
     def note(self, record: DecisionRecord) -> None:
-        """The core mended something. It will again, so a run that goes over its past does not record it twice."""
+        """The core mended something. It will again, so a run that goes over its past does not record it twice.
+
+        What it mended in a reply comes back with the reply.
+        """
         if self.live:
-            self.add("note", {"turn": record.turn, "call": record.call_id, **write_decision(record)})
+            of = {"of": "reply"} if self._receiving else {}
+            self.add("note", {"turn": record.turn, "call": record.call_id, **of, **write_decision(record)})
 
     # --- requests ---
 
-    def text(self, text: str) -> None:
-        self.add("instructions", {"text": text})
+    def text(self, text: str | RunError) -> None:
+        self.add("instructions", {"text": text} if isinstance(text, str) else {"error": write_error(text)})
 
     async def request(self, run: Any, request: Any, model: Any, kind: str, digest: str) -> None:
         """A request is about to leave."""
@@ -212,12 +256,17 @@ class RunLog(Recall):
         })  # fmt: skip
         await self.write()
 
+    def receiving(self) -> None:
+        """A reply comes in from now on, until `replied`."""
+        self._receiving = True
+
     def replied(self, run: Any, reply: Any, released: int) -> None:
         """What came of it, once it is in the history."""
+        self._receiving = False
         self._forget_shown()
         data: dict[str, Any] = {"turn": run.turn, "stored": reply.message is not None, "released": released}
         if reply.error is not None:
-            data["error"] = {"type": type(reply.error).__name__, "text": str(reply.error)}
+            data["error"] = write_error(reply.error)
         if reply.interrupt is not None:
             data["interrupt"] = reply.interrupt
         if reply.aborted:
@@ -257,8 +306,12 @@ class RunLog(Recall):
             self._record_shown()
             self.add("retracted", {"message": message_id, "chars": chars})
 
-    def direct(self, kind: str, text: str) -> None:
-        self.add("direct", {"kind": kind, "text": text})
+    def direct(self, kind: str, text: str | Exception) -> None:
+        self.add("direct", {"kind": kind, **({"text": text} if isinstance(text, str) else {"error": write_error(text)})})
+
+    def retried(self, note: DecisionRecord | None) -> None:
+        """A failed turn is tried again. `note` says how that was announced."""
+        self.add("retried", {} if note is None else {"verdict": note.verdict, "reason": note.reason})
 
     # --- calls ---
 
@@ -290,6 +343,13 @@ class RunLog(Recall):
         self._results[call.id] = call.result
         self.add("outcome", data)
 
+    def inside(self, run_id: str, call_id: str) -> list[DecisionRecord]:
+        """What was decided in the run of a sub-agent that this call made, if it made one."""
+        child = f"{run_id}/{call_id}"
+        if self._children is None:
+            self._children = self.journal.children(run_id)
+        return decisions_in(self.journal, child, read_past(self.journal.records(child))) if child in self._children else []
+
     # --- people ---
 
     def ask(self, pending: PendingApproval) -> None:
@@ -307,8 +367,8 @@ class RunLog(Recall):
 
     def failed(self, error: Exception) -> None:
         """The run cannot go on for now. What follows only closes it."""
-        if not isinstance(error, JournalError):
-            self.add("failed", {"type": type(error).__name__, "text": str(error)})
+        if self.live and not isinstance(error, JournalError):
+            self.add("failed", write_error(error))
 
     async def ended(self, run: Any) -> None:
         """The run is over, or waits for a person. Durable when this returns."""
@@ -320,7 +380,7 @@ class RunLog(Recall):
                 "turns": run.turn, "decisions": len(run.decisions),
             }  # fmt: skip
             if run.error is not None:
-                data["error"] = {"type": type(run.error).__name__, "text": str(run.error)}
+                data["error"] = write_error(run.error)
             self.add("end", data)
         await self.write(durable=True)
 

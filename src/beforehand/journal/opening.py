@@ -39,6 +39,7 @@ def open_database(path: Path, key: bytes | None, readonly: bool) -> sqlite3.Conn
         raise JournalUnreadable(f"the journal {path} cannot be opened: {error}") from None
     try:
         _prepare(db, path, key, readonly)
+        db.execute("PRAGMA busy_timeout = 0")  # from now on a wait would hold the connection: `Journal` waits without it
     except sqlite3.DatabaseError as error:
         db.close()
         raise JournalUnreadable(f"{path} is not a journal that can be read: {error}") from None

@@ -14,25 +14,35 @@ from typing import Any
 import msgspec
 
 from ..errors import JournalUnreadable
+from ..events import DecisionRecord
 from ..messages import Message, ToolMessage
 from .chain import Record, link
-from .codec import message_of, result_of
+from .codec import message_of, read_decision, result_of
 
-LINE = frozenset({"turn", "took", "instructions", "request", "reply", "direct", "ruling"})
+LINE = frozenset({"turn", "took", "instructions", "request", "reply", "direct", "ruling", "retried"})
 """Kinds of records that stand on the run's own line."""
 
 FOR_CALLS = frozenset({"prepare_tool_call", "before_tool_call", "after_tool_call"})
 
 
+INSIDE = "inside"
+"""Stands among the decisions for those of a sub-agent's run, at the end of the call in which it was made."""
+
+OF_CALLS = frozenset({"Uncertain", "Repeated"})
+"""What the core says of a call that it finds under way. What else it says, it says again."""
+
+
 class PastCall(msgspec.Struct):
-    """What is recorded of one call."""
+    """What is recorded of one call. `inner` are the ids of the calls made inside it, `notes` what the core said about it."""
 
     rulings: dict[str, deque[dict[str, Any]]] = {}
     intent: dict[str, Any] | None = None
     outcome: dict[str, Any] | None = None
     asks: list[dict[str, Any]] = []
-    answers: deque[dict[str, Any]] = deque()
+    answers: deque[dict[str, Any]] = msgspec.field(default_factory=deque)
     settled: dict[str, Any] | None = None
+    inner: list[str] = []
+    notes: list[dict[str, Any]] = []
 
 
 class Item(msgspec.Struct):
@@ -54,13 +64,16 @@ class Past(msgspec.Struct):
     suspended: dict[str, Any] | None = None
     shown: dict[str, int] = {}
     decisions: list[tuple[str, str | None, dict[str, Any]]] = []
-    notes: list[dict[str, Any]] = []
 
     @property
     def pending(self) -> dict[str, dict[str, Any]]:
         """The questions that nobody has answered yet, by the id of their call."""
         waiting = {} if self.suspended is None else {p["call_id"]: p for p in self.suspended["pending"]}
-        return {call_id: p for call_id, p in waiting.items() if not ((call := self.calls.get(call_id)) and call.answers)}
+        return {call_id: p for call_id, p in waiting.items() if not self._answered(call_id, p["args_digest"])}
+
+    def _answered(self, call_id: str, digest: str) -> bool:
+        call = self.calls.get(call_id)
+        return call is not None and any([answer["digest"] == digest for answer in call.answers])
 
 
 def check_chain(records: Sequence[Record], before: bytes, key: bytes | None) -> int | None:
@@ -70,6 +83,19 @@ def check_chain(records: Sequence[Record], before: bytes, key: bytes | None) -> 
             return place
         before = record.hash
     return None
+
+
+def decisions_in(journal: Any, run_id: str, past: Past) -> list[DecisionRecord]:
+    """Every decision of a run in order, those of the runs inside its calls included."""
+    children = journal.children(run_id)
+    around = {"run_id": run_id, "loop": past.start["loop"]}
+    found: list[DecisionRecord] = []
+    for seam, call_id, written in past.decisions:
+        if seam != INSIDE:
+            found.append(read_decision(written, **around, seam=seam, call_id=call_id))
+        elif (child := f"{run_id}/{call_id}") in children:
+            found += [d for d in decisions_in(journal, child, read_past(journal.records(child))) if d not in found]
+    return found
 
 
 def read_past(records: Sequence[Record], go_on: bool = False) -> Past:
@@ -99,11 +125,15 @@ class _Reader:
         self.open_request: tuple[int, int] | None = None
         self.at_failure: tuple[int, int] | None = None
         """Where the line and the messages end that still count."""
+        self.before_reply = 0
+        """How many decisions had been made before the reply that is coming in."""
 
     def take(self, kind: str, data: dict[str, Any]) -> None:
         past = self.past
         if kind == "ruling":
             self._decisions(data)
+            if data["seam"] == "authorize_request":
+                self.before_reply = len(past.decisions)
             if data["seam"] in FOR_CALLS:
                 self._call(data["call"]).rulings.setdefault(data["seam"], deque()).append(data)
                 return
@@ -115,6 +145,7 @@ class _Reader:
             self._call(data["call"]).intent = data
         elif kind == "outcome":
             self._call(data["call"]).outcome = data
+            past.decisions.append((INSIDE, data["call"], data))
         elif kind == "ask":
             self._call(data["call_id"]).asks.append(data)
         elif kind == "answer":
@@ -126,7 +157,12 @@ class _Reader:
         elif kind == "retracted":
             past.shown.pop(data["message"], None)
         elif kind == "note":
-            past.notes.append(data)
+            call_id, of = data.pop("call", None), data.pop("of", None)
+            past.decisions.append(("repair", call_id, data))
+            if call_id is not None and data["verdict"] in OF_CALLS:
+                self._call(call_id).notes.append(data)
+            if of == "reply":
+                past.line.append(Item(kind, {"seam": "repair", "call": call_id, "decisions": [data]}))
         elif kind == "failed":
             self.at_failure = self.at_failure or (len(past.line), len(past.messages))
         elif kind == "suspended":
@@ -139,18 +175,28 @@ class _Reader:
 
     def _line(self, kind: str, data: dict[str, Any]) -> None:
         past = self.past
+        if data.get("kind") == "direct":  # a question that a lambda asked, beside the run's own line
+            return
         item = Item(kind, data)
         if kind == "request":
             self.open_request = len(past.line), len(past.messages)
+            self.before_reply = len(past.decisions)
             past.shown.clear()
         elif kind == "reply":
             past.shown.clear()
+            judged = past.decisions[self.before_reply :]  # seam 10, which had its say after the pieces
+            del past.decisions[self.before_reply :]
             self._decisions({**data, "seam": "on_chunk"})
+            past.decisions += judged
             if data.get("error") is not None:  # on resume it is sent again, after what was decided before it
                 self.at_failure = self.at_failure or self.open_request
             elif data.get("stored"):
                 item.message = past.messages[-1]
             self.open_request = None
+        elif kind == "direct":
+            self.open_request = None
+        elif kind == "retried":  # the run has gone on after it, and goes over the failure as over anything else
+            self.at_failure = None
         past.line.append(item)
 
     def go_on(self) -> None:
@@ -166,6 +212,8 @@ class _Reader:
         call = self.past.calls.get(call_id)
         if call is None:
             call = self.past.calls[call_id] = PastCall()
+            if "/" in call_id:
+                self._call(call_id.rpartition("/")[0]).inner.append(call_id)
         return call
 
     def _message(self, data: dict[str, Any]) -> Message:
@@ -181,5 +229,5 @@ class _Reader:
     def _decisions(self, data: dict[str, Any]) -> None:
         around = {"turn": data.get("turn", 0)}
         for decision in data.get("decisions", ()):
-            self.past.decisions.append((decision.pop("seam", data["seam"]), data.get("call"), {**decision, **around}))
+            self.past.decisions.append((data["seam"], data.get("call"), {**decision, **around}))
 

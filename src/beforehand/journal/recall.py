@@ -12,11 +12,12 @@ from typing import Any
 import msgspec
 
 from ..decisions import Effect, HumanAnswer, Interrupt, Verdict
+from ..errors import RunError
 from ..events import DecisionRecord
 from ..messages import Message
 from ..tools import ToolResult
 from .codec import (
-    message_of, read, read_answer, read_changes, read_decision, read_effect, read_verdict, result_of,
+    message_of, read, read_answer, read_changes, read_decision, read_effect, read_error, read_verdict, result_of,
 )  # fmt: skip
 from .past import Item, Past, PastCall
 
@@ -32,6 +33,8 @@ class PastRuling(msgspec.Struct):
     decisions: list[DecisionRecord]
     again: bool = False
     """It cannot be used: a hook failed, or gave what no record can hold. The hooks are asked again."""
+    failed: RunError | None = None
+    """How a hook failed, in a turn that was tried again afterwards."""
 
 
 class PastReply(msgspec.Struct):
@@ -44,6 +47,7 @@ class PastReply(msgspec.Struct):
     resend: bool
     askers: tuple[tuple[str, str], ...]
     released: int
+    error: RunError | None
 
 
 class Recall:
@@ -103,7 +107,7 @@ class Recall:
             [(read_verdict(v), v_hook, v_where) for v, v_hook, v_where in data.get("heard", ())],
             [read_effect(effect) for effect in data.get("effects", ())],
             [read_decision(decision, **around) for decision in data.get("decisions", ())],
-            data.get("again", False),
+            data.get("again", False), read_error(data["failed"]) if "failed" in data else None,
         )
 
     def _past_ruling_of_call(self, seam: str, call_id: str) -> dict[str, Any] | None:
@@ -136,34 +140,43 @@ class Recall:
 
     def past_text(self) -> str | None:
         """What dynamic instructions gave for the request that is being prepared."""
-        data = self._next("instructions")
-        return None if data is None else data["text"]
+        return _text_of(self._next("instructions"))
 
     def past_reply(self, run: Any) -> PastReply | None:
         """The reply to the request that would leave now, if it is recorded."""
         if not self.knows_reply():
             return None
-        line = self.line
+        line, judged = self.line, []
         while line[0].kind != "reply":
-            line.popleft()
+            judged.append(line.popleft())
         item = line.popleft()
         data = item.data
-        if data.get("fired"):
-            self._restore_counts(run, data["fired"])
+        self._decided(run, "on_chunk", data)
+        for before in judged:  # seam 10 about this reply, and what the core mended in it
+            if before.kind in ("ruling", "note"):
+                self._decided(run, before.data["seam"], before.data)
         interrupt = data.get("interrupt")
-        for decision in data.get("decisions", ()):
-            around = {"run_id": run.run_id, "loop": run.loop, "turn": run.turn, "seam": "on_chunk", "call_id": None}
-            run.decisions.append(read_decision(decision, **around))
         return PastReply(
             item.message, None if interrupt is None else read(interrupt, Interrupt), data.get("aborted", False),
             [message_of(m) for m in data.get("queue", ())], data.get("resend", False),
             tuple([(name, where) for name, where in data.get("askers", ())]), data.get("released", 0),
+            None if data.get("error") is None else read_error(data["error"]),
         )  # fmt: skip
+
+    def _decided(self, run: Any, seam: str, data: dict[str, Any]) -> None:
+        """Decisions that count without anything that asks for them again."""
+        if data.get("fired"):
+            self._restore_counts(run, data["fired"])
+        around = {"run_id": run.run_id, "loop": run.loop, "turn": run.turn, "seam": seam, "call_id": data.get("call")}
+        run.decisions += [read_decision(decision, **around) for decision in data.get("decisions", ())]
 
     def past_direct(self) -> str | None:
         """The recorded answer to a request beside the conversation."""
-        data = self._next("direct")
-        return None if data is None else data["text"]
+        return _text_of(self._next("direct"))
+
+    def past_retry(self) -> dict[str, Any] | None:
+        """Whether the failed turn was tried again, and how that was announced."""
+        return self._next("retried")
 
     # --- calls ---
 
@@ -196,3 +209,10 @@ class Recall:
             if data.get("digest") == args_digest:
                 return read_answer(data["answer"])
         return None
+
+
+def _text_of(data: dict[str, Any] | None) -> str | None:
+    """A recorded text. Raises how it failed, where it did."""
+    if data is not None and "error" in data:
+        raise read_error(data["error"])
+    return None if data is None else data["text"]

@@ -14,9 +14,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from ..errors import ConfigError, JournalError, UnknownRun
-from .chain import Record, link, seal
-from .lease import Lease, Leases
+from ..errors import ConfigError, JournalError, JournalUnreadable, UnknownRun
+from .chain import Record, chained, seal
+from .lease import Lease, leases_at
 from .opening import BUSY_SECONDS, JournalBusy, RunExists, as_error, open_database
 
 Durability = Literal["full", "normal"]
@@ -24,6 +24,12 @@ DURABILITIES = ("full", "normal")
 
 FOLD_COMMITS = 1000
 """After about so many commits SQLite's log is folded into the file, in a thread."""
+
+_PAUSE = 0.005
+"""Seconds between two tries to write, in a thread that waits for another process."""
+
+_OF_PARENTS: list[Any] = []
+"""Connections that forks have inherited."""
 
 Entry = tuple[str, int, bytes]
 """What is to be recorded: kind, time in microseconds, body as JSON."""
@@ -36,6 +42,7 @@ class Head(msgspec.Struct):
     run_id: str
     records: int
     hash: bytes
+    seal: bytes = b""
 
 
 class RunRow(msgspec.Struct, frozen=True):
@@ -78,17 +85,23 @@ class Journal:
             raise ConfigError(f'durability={durability!r} must be "full" or "normal"')
         if key is not None and (not isinstance(key, bytes) or len(key) < 16):
             raise ConfigError("the journal's key must be bytes, at least 16 of them")
-        self.path = Path(path)
+        self.path = Path(path).absolute()  # it stays where it is when the process changes its folder
         self.durability, self.raw, self.readonly = durability, raw, readonly
         self._key = key
+        self._leases = leases_at(self.path.with_name(self.path.name + "-locks"))
+        self._pid = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        """Nothing is open yet: of a new journal, and of one that a fork has brought into another process."""
         self._lock = threading.RLock()
         self._db: sqlite3.Connection | None = None
-        self._leases = Leases(self.path.with_name(self.path.name + "-locks"))
+        self._folding = self._emptying = False
+        self._commits = self._folded = 0
+        self._syncing = threading.Lock()
         self._wal: int | None = None
-        self._pid = 0
-        self._folding = False
-        self._commits = 0
-        self._wait = -1.0
+        self._durable = 0
+        self._syncs: dict[asyncio.AbstractEventLoop, asyncio.Future[None]] = {}
 
     def __repr__(self) -> str:
         signed = ", signed" if self._key is not None else ""
@@ -99,27 +112,42 @@ class Journal:
     @property
     def db(self) -> sqlite3.Connection:
         """The connection of this process. A fork gets one of its own."""
-        if self._db is None or self._pid != os.getpid():
+        self._after_fork()
+        if self._db is None:
             with self._lock:
-                if self._db is None or self._pid != os.getpid():
-                    self._db, self._wal, self._pid = open_database(self.path, self._key, self.readonly), None, os.getpid()
+                if self._db is None:
+                    self._db = open_database(self.path, self._key, self.readonly)
         return self._db
+
+    def _after_fork(self) -> None:
+        if self._pid != os.getpid():
+            if self._db is not None:
+                _OF_PARENTS.append(self._db)  # SQLite forbids to use it here, and even to close it
+            self._begin()
+            self._pid = os.getpid()
+
+    async def ready(self) -> None:
+        """Have the file open. Making one waits for the disk, so that is done in a thread."""
+        if self._db is None or self._pid != os.getpid():
+            await asyncio.to_thread(lambda: self.db)
 
     @property
     def signed(self) -> bool:
         """Whether its records carry HMACs."""
-        return bool(self.db.execute("SELECT value FROM journal WHERE name = 'signed'").fetchone()[0])
+        return bool(self._rows("SELECT value FROM journal WHERE name = 'signed'")[0][0])
 
     @property
     def key(self) -> bytes | None:
         return self._key
 
     def close(self) -> None:
-        """Close the file. It is opened again when it is next used."""
-        with self._lock:
-            if self._db is not None and self._pid == os.getpid():
-                if self._wal is not None:
-                    os.close(self._wal)
+        """Close the file. It is opened again when it is next used. Waits for the disk."""
+        if self._pid != os.getpid():
+            return
+        with self._lock, self._syncing:
+            if self._wal is not None:
+                os.close(self._wal)
+            if self._db is not None:
                 self._db.close()
             self._db = self._wal = None
             self._leases.close()
@@ -128,28 +156,49 @@ class Journal:
 
     @contextlib.contextmanager
     def _writing(self, wait: float) -> Iterator[sqlite3.Connection]:
-        """One transaction. Raises `_Busy` if another process writes for longer than `wait` seconds, else `JournalError`."""
+        """One transaction. Raises `JournalBusy` if another writes for longer than `wait` seconds, else `JournalError`.
+
+        Whoever waits holds nothing meanwhile: neither the connection nor our own lock, which the event loop needs.
+        """
         if self.readonly:
             raise JournalError(f"the journal {self.path} was opened to be read only")
-        with self._lock:
-            db = self.db
-            try:
-                if wait != self._wait:
-                    db.execute(f"PRAGMA busy_timeout = {int(wait * 1000)}")
-                    self._wait = wait
-                db.execute("BEGIN IMMEDIATE")
-            except sqlite3.OperationalError as error:
+        until = time.monotonic() + wait
+        while not (db := self._try_to_write(wait)):
+            if time.monotonic() >= until:
+                raise JournalBusy(f"the journal {self.path} is being written by another process")
+            time.sleep(_PAUSE)
+        try:
+            yield db
+            db.execute("COMMIT")
+            self._commits += 1
+        except BaseException as error:
+            with contextlib.suppress(sqlite3.Error):
+                db.execute("ROLLBACK")
+            if isinstance(error, sqlite3.Error):
                 raise as_error(self.path, error) from None
-            try:
-                yield db
-                db.execute("COMMIT")
-                self._commits += 1
-            except BaseException as error:
-                with contextlib.suppress(sqlite3.Error):
-                    db.execute("ROLLBACK")
-                if isinstance(error, sqlite3.Error):
-                    raise as_error(self.path, error) from None
-                raise
+            raise
+        finally:
+            self._lock.release()
+
+    def _try_to_write(self, wait: float) -> sqlite3.Connection | None:
+        """Begin a transaction, with our lock held, unless somebody else is writing."""
+        self._after_fork()
+        if wait == 0 and self._emptying:  # our own lock is held for long only then
+            return None
+        self._lock.acquire()
+        try:
+            db = self.db
+            db.execute("BEGIN IMMEDIATE")
+            return db
+        except sqlite3.Error as error:
+            self._lock.release()
+            failure = as_error(self.path, error)
+            if isinstance(failure, JournalBusy):
+                return None
+            raise failure from None
+        except BaseException:
+            self._lock.release()
+            raise
 
     def open_run(self, run_id: str, entry: Entry, parent: str | None = None, wait: float = BUSY_SECONDS) -> Head:
         """Begin the records of a run. Raises `RunExists` if there is one of this id."""
@@ -159,8 +208,7 @@ class Journal:
                 raise RunExists(run_id)
             facts = dict(db.execute("SELECT name, value FROM journal"))
             opened, before = facts["opened"], facts["head"]
-            record = Record(run_id, 1, at, kind, body)
-            head = link(before, record, self._key)
+            head = chained(before, self._key, run_id, 1, at, kind, body)
             row = db.execute(
                 "INSERT INTO runs (run_id, parent, records, head, seal) VALUES (?, ?, 1, ?, ?)",
                 (run_id, parent, head, seal(self._key, run_id, 1, head)),
@@ -186,11 +234,11 @@ class Journal:
         head.records, head.hash = rows[-1][1], end
 
     def _chained(self, head: Head, entries: Sequence[Entry]) -> tuple[list[tuple[Any, ...]], bytes]:
-        count, before, rows = head.records, head.hash, []
-        for kind, at, body in entries:
-            count += 1
-            before = link(before, Record(head.run_id, count, at, kind, body), self._key)
-            rows.append((head.row, count, at, kind, body, before))
+        run_id, row, key, before = head.run_id, head.row, self._key, head.hash
+        rows = []
+        for n, (kind, at, body) in enumerate(entries, head.records + 1):
+            before = chained(before, key, run_id, n, at, kind, body)
+            rows.append((row, n, at, kind, body, before))
         return rows, before
 
     def _move(self, db: sqlite3.Connection, head: Head, rows: list[tuple[Any, ...]], end: bytes) -> bool:
@@ -220,65 +268,97 @@ class Journal:
             await asyncio.to_thread(self.append, head, entries)
 
     async def sync(self) -> None:
-        """Wait until what was written is on the disk, if `durability` is "full". The wait is in a thread."""
+        """Wait until what was written is on the disk, if `durability` is "full". The wait is in a thread.
+
+        Calls that wait at the same time share one: it is begun after the last of them has written.
+        """
         if self.durability == "full":
-            try:
-                await asyncio.to_thread(os.fsync, self._wal_file())
-            except OSError as error:
-                raise JournalError(f"the journal {self.path} could not be brought to the disk: {error.strerror}") from None
+            written, loop = self._commits, asyncio.get_running_loop()
+            while self._durable < written:
+                if (going := self._syncs.get(loop)) is None:
+                    going = self._syncs[loop] = asyncio.ensure_future(asyncio.to_thread(self._fsync))
+                    going.add_done_callback(lambda done: self._synced(loop, done))
+                await asyncio.shield(going)
         self._fold()
 
-    def _wal_file(self) -> int:
-        with self._lock:
-            if self._wal is None:
-                wal = self.path.with_name(self.path.name + "-wal")
-                self._wal = os.open(wal, os.O_RDWR)
-                if os.name == "posix":  # the name of a new file is durable with its folder only
-                    folder = os.open(self.path.parent, os.O_RDONLY)
-                    os.fsync(folder)
-                    os.close(folder)
-            return self._wal
+    def _synced(self, loop: asyncio.AbstractEventLoop, done: asyncio.Future[None]) -> None:
+        self._syncs.pop(loop, None)
+        if not done.cancelled():
+            done.exception()  # those who wait raise it; if nobody does any more, nobody is told
+
+    def _fsync(self) -> None:
+        with self._syncing:
+            written = self._commits
+            try:
+                if self._wal is None:
+                    self._wal = os.open(self.path.with_name(self.path.name + "-wal"), os.O_RDWR)
+                    if os.name == "posix":  # the name of a new file is durable with its folder only
+                        folder = os.open(self.path.parent, os.O_RDONLY)
+                        os.fsync(folder)
+                        os.close(folder)
+                os.fsync(self._wal)
+            except OSError as error:
+                raise JournalError(f"the journal {self.path} could not be brought to the disk: {error.strerror}") from None
+            self._durable = written
 
     def _fold(self) -> None:
         """Move the log into the file when it has grown, in a thread: that waits for the disk."""
-        if self._commits >= FOLD_COMMITS and not self._folding:
-            self._folding, self._commits = True, 0
+        if self._commits >= self._folded + FOLD_COMMITS and not self._folding:
+            self._folding, self._folded = True, self._commits
             threading.Thread(target=self._fold_now, name="beforehand:journal", daemon=True).start()
 
     def _fold_now(self) -> None:
         try:
-            with contextlib.closing(sqlite3.connect(self.path, timeout=0)) as db:
-                db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            with contextlib.closing(sqlite3.connect(self.path, timeout=0, isolation_level=None)) as db:
+                db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()  # most of it, while others write
+                self._emptying = True
+                with self._lock:
+                    db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+                    # The first to write into the emptied log waits for the disk: it is us, and not the event loop.
+                    db.execute("UPDATE journal SET value = value WHERE name = 'format'")
         except sqlite3.Error:
             pass  # another time
         finally:
-            self._folding = False
+            self._folding = self._emptying = False
 
     # --- reading ---
 
+    def _rows(self, query: str, *values: Any) -> list[Any]:
+        try:
+            return self.db.execute(query, values).fetchall()
+        except UnicodeEncodeError:
+            return []  # a name that SQLite cannot hold names nothing
+        except sqlite3.Error as error:
+            raise JournalUnreadable(f"the journal {self.path} cannot be read: {error}") from None
+
     def head(self, run_id: str) -> Head:
         """Where the records of a run end. Raises `UnknownRun`."""
-        found = self.db.execute("SELECT id, records, head FROM runs WHERE run_id = ?", (run_id,)).fetchone()
-        if found is None:
+        found = self._rows("SELECT id, records, head, seal FROM runs WHERE run_id = ?", run_id)
+        if not found:
             raise UnknownRun(f"no run {run_id!r} is recorded in {self.path}")
-        return Head(found[0], run_id, found[1], found[2])
+        row, count, end, sealed = found[0]
+        return Head(row, run_id, count, end, sealed)
 
     def before_run(self, row: int) -> bytes:
         """The hash that the first record of a run follows: of the first record of the run opened before it."""
         query = "SELECT hash FROM records WHERE n = 1 AND run = (SELECT max(id) FROM runs WHERE id < ?)"
-        found = self.db.execute(query, (row,)).fetchone()
-        return found[0] if found else b""
+        found = self._rows(query, row)
+        return found[0][0] if found else b""
 
     def has(self, run_id: str) -> bool:
         """Whether a run of this id is recorded."""
-        return self.db.execute("SELECT 1 FROM runs WHERE run_id = ?", (run_id,)).fetchone() is not None
+        return bool(self._rows("SELECT 1 FROM runs WHERE run_id = ?", run_id))
+
+    def children(self, run_id: str) -> frozenset[str]:
+        """The ids of the runs made inside calls of this one."""
+        query = "SELECT run_id FROM runs WHERE run_id > ? AND run_id < ? AND parent = ?"  # their ids begin with its own
+        return frozenset([found for (found,) in self._rows(query, f"{run_id}/", f"{run_id}0", run_id)])
 
     def records(self, run_id: str, after: int = 0) -> list[Record]:
         """The records of a run, in order, from the one after `after` on. Raises `UnknownRun`."""
         head = self.head(run_id)
         query = "SELECT n, at, kind, body, hash FROM records WHERE run = ? AND n > ? ORDER BY n"
-        rows = self.db.execute(query, (head.row, after))
-        return [Record(run_id, *row) for row in rows]
+        return [Record(run_id, *row) for row in self._rows(query, head.row, after)]
 
     def runs(self, parent: str | None = "") -> list[RunRow]:
         """The runs, oldest first. With `parent`, those made inside calls of that run; with `None`, those inside none."""
@@ -289,7 +369,7 @@ class Journal:
             {where} ORDER BY runs.id"""  # noqa: S608 - nothing of it comes from outside
         return [
             RunRow(row[0], row[1], row[2], Record(row[0], *row[3:8]), Record(row[0], *row[8:13]))
-            for row in self.db.execute(query, values)
+            for row in self._rows(query, *values)
         ]
 
     # --- who may go on with a run ---

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
+
+import msgspec
 
 from ..frozen import Frozen
 from .chain import KINDS, Record, link, seal
@@ -26,14 +29,14 @@ def verify(journal: Journal) -> list[Fault]:
 
     Without the key of a signed journal nothing can be checked: that is a fault too.
     """
-    if journal.signed and journal.key is None:
-        return [Fault(None, None, "it is signed, and cannot be checked without its key")]
-    db = journal.db
-    db.execute("BEGIN")  # one moment of a journal that may be in use
-    try:
-        return _check(journal, db)
-    finally:
-        db.execute("COMMIT")
+    with contextlib.closing(Journal(journal.path, key=journal.key, readonly=True)) as reader:  # its own may be in use
+        if reader.signed and reader.key is None:
+            return [Fault(None, None, "it is signed, and cannot be checked without its key")]
+        try:
+            reader.db.execute("BEGIN")  # one moment of it
+            return _check(reader, reader.db)
+        except sqlite3.Error as error:
+            return [Fault(None, None, f"the file is damaged: {error}")]
 
 
 def _check(journal: Journal, db: sqlite3.Connection) -> list[Fault]:
@@ -41,14 +44,16 @@ def _check(journal: Journal, db: sqlite3.Connection) -> list[Fault]:
     facts = dict(db.execute("SELECT name, value FROM journal"))
     faults: list[Fault] = []
     before, opened = b"", 0
-    runs = db.execute("SELECT id, run_id, records, head, seal FROM runs ORDER BY id").fetchall()
-    for row, run_id, count, head, sealed in runs:
+    runs = db.execute("SELECT id, run_id, records, head, seal, parent FROM runs ORDER BY id").fetchall()
+    for row, run_id, count, head, sealed, parent in runs:
         opened += 1
         fault, first, last, seen = _check_run(db, row, run_id, before, key)
         if fault is None and seen != count:
             fault = Fault(run_id, min(seen, count) + 1, f"{count} records were written, {seen} are here")
         if fault is None and (last != head or sealed != seal(key, run_id, count, head)):
             fault = Fault(run_id, count, "the end of the chain is not the one that was written down beside it")
+        if fault is None and parent != _parent(db, row, run_id):
+            fault = Fault(run_id, 1, f"the run it is said to be a part of, {parent!r}, is not the one that it names")
         if fault is not None:
             faults.append(fault)
         before = first  # a later run is judged by what stands here now, so that one fault is named once
@@ -61,6 +66,16 @@ def _check(journal: Journal, db: sqlite3.Connection) -> list[Fault]:
     if stray:
         faults.append(Fault(None, None, f"there are records of {len(stray)} runs that were never opened"))
     return faults
+
+
+def _parent(db: sqlite3.Connection, row: int, run_id: str) -> str | None:
+    """The run inside which this one was made, by its first record."""
+    (body,) = db.execute("SELECT body FROM records WHERE run = ? AND n = 1", (row,)).fetchone()
+    try:
+        call_id = msgspec.json.decode(body).get("parent_call")
+    except (msgspec.DecodeError, AttributeError):
+        return run_id  # it names none that could be meant
+    return None if call_id is None else run_id.removesuffix(f"/{call_id}")
 
 
 def _check_run(

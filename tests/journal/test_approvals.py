@@ -1,0 +1,385 @@
+"""A person's answers: given in another process, counted once, bound to what was shown."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from beforehand import (
+    Agent, Approve, Ask, Block, Deny, Edit, Hook, PendingApproval, Replace, RunResult, ToolContext, tool,
+)  # fmt: skip
+from beforehand.errors import RunChanged, ServerError, UnknownAnswer, UsageError
+from beforehand.journal import Journal, verify
+from beforehand.testing import FunctionModel, error, text, tool_call
+
+
+def journal(folder: Path) -> Journal:
+    return Journal(folder / "runs.db", durability="normal")
+
+
+def ask(*names: str) -> Hook:
+    return Hook(seam="before_tool_call", fn=lambda call: Ask(f"May {call.name} run?"), tools=names, name="gate")
+
+
+class Shop:
+    """Tools that count, made anew for each process."""
+
+    def __init__(self) -> None:
+        self.did: list[str] = []
+
+        @tool
+        async def transfer(amount: int, to: str = "a") -> str:
+            self.did.append(f"transfer {amount} {to}")
+            return f"sent {amount} to {to}"
+
+        @tool
+        async def listing() -> str:
+            self.did.append("list")
+            return "three files"
+
+        self.tools = [transfer, listing]
+
+
+def after(*calls: Any, then: str = "done") -> FunctionModel:
+    """A model that makes these calls first, and says `then` once they have results."""
+    return FunctionModel(lambda request: text(then) if request.messages[-1].role == "tool" else list(calls))
+
+
+def results(result: RunResult) -> dict[str, str]:
+    return {m.tool_call_id: m.text for m in result.messages if m.role == "tool"}
+
+
+class Process:
+    """What one process has: an agent of the same definition, with tools that count by themselves."""
+
+    def __init__(self, folder: Path, model: Any, hooks: list[Hook], extra: list[Any] | None = None, **options: Any) -> None:
+        self.shop = Shop()
+        self.agent = Agent(model=model, tools=[*self.shop.tools, *(extra or [])], hooks=hooks, journal=journal(folder), **options)
+
+    @property
+    def did(self) -> list[str]:
+        return self.shop.did
+
+
+# --- F30, and what the answer is bound to -----------------------------------------------------------------------------------
+
+CLAMP = Hook(
+    seam="prepare_tool_call",
+    fn=lambda c: Replace(args={**c.args, "amount": min(c.args["amount"], 50)}),
+    name="clamp",
+    tools=["transfer"],
+)
+
+
+async def test_f30_the_person_sees_what_will_run_and_that_is_what_runs(tmp_path: Path) -> None:
+    model = after(tool_call("transfer", {"amount": 100}, id="c"))
+    first = Process(tmp_path, model, [CLAMP, ask("transfer")])
+    (shown,) = (await first.agent.run("go", run_id="R")).pending
+    assert (dict(shown.args)["amount"], dict(shown.original_args)["amount"]) == (50, 100)
+    second = Process(tmp_path, model, [CLAMP, ask("transfer")])
+    result = await second.agent.resume("R", {"c": Approve()})
+    assert (first.did, second.did, results(result)) == ([], ["transfer 50 a"], {"c": "sent 50 to a"})
+
+
+async def test_f30_a_hook_that_is_gone_does_not_let_the_original_arguments_run(tmp_path: Path) -> None:
+    model = after(tool_call("transfer", {"amount": 100}, id="c"))
+    await Process(tmp_path, model, [CLAMP, ask("transfer")]).agent.run("go", run_id="R")
+    later = Process(tmp_path, model, [])
+    await later.agent.resume("R", {"c": Approve()})
+    assert later.did == ["transfer 50 a"], "what was decided and shown, though the hook that decided it is gone"
+
+
+async def test_a_denied_call_does_not_run_though_the_hook_that_asked_is_gone(tmp_path: Path) -> None:
+    model = after(tool_call("transfer", {"amount": 100}, id="c"))
+    await Process(tmp_path, model, [ask("transfer")]).agent.run("go", run_id="R")
+    later = Process(tmp_path, model, [])
+    result = await later.agent.resume("R", {"c": Deny("too much")})
+    assert (later.did, results(result)) == ([], {"c": "too much"})
+
+
+async def test_code_that_makes_other_arguments_of_an_approved_call_is_asked_about_anew(tmp_path: Path) -> None:
+    """A path that was approved, and leads elsewhere by the time of the approval."""
+    (tmp_path / "a").write_text("harmless")
+    (tmp_path / "b").write_text("precious")
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    removed: list[Path] = []
+
+    @tool
+    async def remove(path: Path) -> str:
+        removed.append(path)
+        return "removed"
+
+    model = after(tool_call("remove", {"path": str(tmp_path / "link")}, id="c"))
+    agent = Agent(model=model, tools=[remove], hooks=[ask("remove")], journal=journal(tmp_path))
+    (shown,) = (await agent.run("go", run_id="R")).pending
+    assert dict(shown.args)["path"] == str(tmp_path / "a")
+    (tmp_path / "link").unlink()
+    (tmp_path / "link").symlink_to(tmp_path / "b")
+    result = await agent.resume("R", {"c": Approve()})
+    assert (removed, result.stop_reason) == ([], "suspended")
+    assert dict(result.pending[0].args)["path"] == str(tmp_path / "b")
+    assert (await agent.resume("R", {"c": Deny()})).stop_reason == "completed"
+    assert removed == []
+    await agent.aclose()
+
+
+async def test_hooks_that_have_changed_are_reported_and_strict_refuses(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    model = after(tool_call("transfer", {"amount": 100}, id="c"))
+    await Process(tmp_path, model, [CLAMP, ask("transfer")]).agent.run("go", run_id="R")
+    later = Process(tmp_path, model, [ask("transfer")])
+    with pytest.raises(RunChanged, match="hook clamp at prepare_tool_call is gone"):
+        await later.agent.resume("R", {"c": Approve()}, strict=True)
+    assert later.did == []
+    await later.agent.resume("R")
+    assert "hook clamp at prepare_tool_call is gone" in caplog.text
+
+
+# --- F32, F41, F47: a batch --------------------------------------------------------------------------------------------------
+
+
+async def test_f32_f41_f47_every_waiting_call_is_listed_and_the_others_have_run(tmp_path: Path) -> None:
+    calls = [tool_call("transfer", {"amount": n}, id=f"t{n}") for n in (1, 2, 3)]
+    model = after(calls[0], tool_call("listing", id="l"), *calls[1:])
+    first = Process(tmp_path, model, [ask("transfer")])
+    result = await first.agent.run("go", run_id="R")
+    assert [p.call_id for p in result.pending] == ["t1", "t2", "t3"]
+    assert first.did == ["list"]
+    second = Process(tmp_path, model, [ask("transfer")])
+    done = await second.agent.resume("R", {"t1": Approve(), "t2": Deny("no"), "t3": Edit({"amount": 30})})
+    assert sorted(second.did) == ["transfer 1 a", "transfer 30 a"], "the free one does not run again"
+    assert list(results(done)) == ["t1", "l", "t2", "t3"]
+    assert done.text == "done"
+    request = model.requests[-1]
+    assert [m.tool_call_id for m in request.messages if m.role == "tool"] == ["t1", "l", "t2", "t3"]
+
+
+async def test_an_answer_that_is_missing_is_a_refusal_and_one_that_is_unknown_is_an_error(tmp_path: Path) -> None:
+    model = after(*[tool_call("transfer", {"amount": n}, id=f"t{n}") for n in (1, 2)])
+    first = Process(tmp_path, model, [ask("transfer")])
+    await first.agent.run("go", run_id="R")
+    with pytest.raises(UnknownAnswer, match=r"no call 't9' of run R is waiting; waiting are t1, t2"):
+        await first.agent.resume("R", {"t1": Approve(), "t9": Approve()})
+    with pytest.raises(UsageError, match="an answer is"):
+        await first.agent.resume("R", {"t1": True})  # type: ignore[dict-item]
+    assert (await first.agent.resume("R")).stop_reason == "suspended", "nobody has said anything yet"
+    assert first.did == []
+    result = await first.agent.resume("R", {"t1": Approve()})
+    assert first.did == ["transfer 1 a"]
+    assert "Nobody approved" in results(result)["t2"]
+    with pytest.raises(UnknownAnswer):
+        await first.agent.resume("R", {"t1": Approve()})
+    assert first.did == ["transfer 1 a"]
+
+
+# --- F33: across processes, with and without what the caller passes ------------------------------------------------------------
+
+PROGRAM = """
+import asyncio, json, sys
+from beforehand import Agent, Approve, Ask, Hook, ToolContext, tool
+from beforehand.testing import FunctionModel, text, tool_call
+
+@tool
+async def deploy(ctx: ToolContext) -> str:
+    with open(sys.argv[2], "a") as file:
+        file.write("deployed\\n")
+    return f"deployed for {ctx.deps}"
+
+model = FunctionModel(lambda r: text(r.messages[-1].text) if r.messages[-1].role == "tool" else tool_call("deploy", id="c"))
+agent = Agent(model=model, tools=[deploy], hooks=[Hook(seam="before_tool_call", fn=lambda c: Ask("?"), name="gate")], journal=sys.argv[1])
+deps = json.loads(sys.argv[4])
+if sys.argv[3] == "run":
+    result = asyncio.run(agent.run("go", run_id="R", deps=deps))
+else:
+    result = asyncio.run(agent.resume("R", {"c": Approve()}, deps=deps))
+print(result.stop_reason, result.text)
+"""
+
+
+@pytest.mark.parametrize("deps", [None, "ann"])
+def test_f33_an_approval_holds_in_another_process_with_and_without_deps(tmp_path: Path, deps: str | None) -> None:
+    def process(what: str) -> str:
+        command = [sys.executable, "-c", PROGRAM, str(tmp_path / "runs.db"), str(tmp_path / "did"), what, json.dumps(deps)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.strip()
+
+    assert process("run") == "suspended"
+    assert process("resume") == f"completed deployed for {deps}"
+    assert (tmp_path / "did").read_text() == "deployed\n"
+
+
+# --- F35: an edit -----------------------------------------------------------------------------------------------------------
+
+
+async def test_f35_an_edit_is_validated_gated_again_and_the_model_is_told(tmp_path: Path) -> None:
+    no_bs = Hook(seam="before_tool_call", fn=lambda c: Block("not to b") if c.args["to"] == "b" else None, name="no b")
+    model = after(*[tool_call("transfer", {"amount": n}, id=f"t{n}") for n in (1, 2, 3)])
+    first = Process(tmp_path, model, [ask("transfer"), no_bs])
+    await first.agent.run("go", run_id="R")
+    later = Process(tmp_path, model, [ask("transfer"), no_bs])
+    answers = {"t1": Edit({"amount": 10, "to": "c"}), "t2": Edit({"amount": 2, "to": "b"}), "t3": Edit({"amount": "lots"})}
+    said = results(await later.agent.resume("R", answers))
+    assert later.did == ["transfer 10 c"]
+    assert "A person changed the arguments of this call on purpose" in said["t1"]
+    assert "Do not repeat the original call" in said["t1"]
+    assert said["t2"] == "not to b"
+    assert "arguments that the tool does not take" in said["t3"]
+
+
+# --- F36, F43: sub-agents ----------------------------------------------------------------------------------------------------
+
+
+def with_child(folder: Path, did: list[str], levels: int = 1) -> Agent:
+    """An agent whose sub-agent (of so many levels) has a gated tool that nobody else has."""
+
+    @tool
+    async def wipe(disk: str) -> str:
+        did.append(disk)
+        return f"wiped {disk}"
+
+    inner = Agent(model=after(tool_call("wipe", {"disk": "a"}, id="w"), then="child done"), tools=[wipe], hooks=[ask("wipe")])
+    for level in range(1, levels):
+        inner = Agent(model=after(tool_call(f"down{level}", {"prompt": "go"}, id=f"d{level}"), then="middle done"),
+                      tools=[inner.as_tool(f"down{level}", "Helps.")])  # fmt: skip
+    model = after(tool_call("child", {"prompt": "go"}, id="c"))
+    return Agent(model=model, tools=[inner.as_tool("child", "Helps.")], journal=journal(folder))
+
+
+@pytest.mark.parametrize("levels", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("answer", "done"), [(Approve(), ["a"]), (Deny("no"), []), (Edit({"disk": "b"}), ["b"])], ids=["approve", "deny", "edit"]
+)
+async def test_f36_f43_a_sub_agents_question_is_answered_in_another_process(
+    tmp_path: Path, answer: Any, done: list[str], levels: int
+) -> None:
+    did: list[str] = []
+    result = await with_child(tmp_path, did, levels).run("go", run_id="R")
+    (pending,) = result.pending
+    middle = "".join(f"d{n}/" for n in range(levels - 1, 0, -1))
+    assert pending.call_id == f"c/{middle}w"
+    agent = with_child(tmp_path, did, levels)
+    result = await agent.resume("R", {pending.call_id: answer})
+    assert (did, result.stop_reason, result.text) == (done, "completed", "done")
+    assert verify(agent.plan.journal) == []
+    assert (await with_child(tmp_path, did, levels).resume("R")).text == "done"
+    assert did == done
+
+
+async def test_a_sub_agents_run_is_resumed_through_the_run_it_belongs_to(tmp_path: Path) -> None:
+    did: list[str] = []
+    agent = with_child(tmp_path, did)
+    await agent.run("go", run_id="R")
+    with pytest.raises(UsageError, match="resume R, which goes on with it"):
+        await agent.resume("R/c", {"w": Approve()})
+    assert did == []
+
+
+# --- F38, F39, F46 ---------------------------------------------------------------------------------------------------------------
+
+
+async def test_f38_a_hook_that_lets_everything_pass_does_not_turn_a_pause_into_an_error(tmp_path: Path) -> None:
+    passing = [
+        Hook(seam=seam, fn=lambda c: None, name=f"pass {seam}") for seam in ("before_tool_call", "after_tool_call", "on_message")
+    ]
+    model = after(tool_call("transfer", {"amount": 1}, id="c"))
+    process = Process(tmp_path, model, [*passing, ask("transfer")])
+    assert (await process.agent.run("go", run_id="R")).stop_reason == "suspended"
+    assert (await process.agent.resume("R", {"c": Approve()})).text == "done"
+
+
+async def test_f39_three_rounds_of_review_do_each_piece_of_work_once(tmp_path: Path) -> None:
+    def round_of(request: Any) -> Any:
+        n = sum(m.role == "tool" for m in request.messages) // 2
+        return text("done") if n == 3 else [tool_call("listing", id=f"l{n}"), tool_call("transfer", {"amount": n}, id=f"t{n}")]
+
+    did: list[str] = []
+    process = Process(tmp_path, FunctionModel(round_of), [ask("transfer")])
+    result = await process.agent.run("go", run_id="R")
+    for n in range(3):
+        did += process.did
+        assert [p.call_id for p in result.pending] == [f"t{n}"]
+        process = Process(tmp_path, FunctionModel(round_of), [ask("transfer")])
+        result = await process.agent.resume("R", {f"t{n}": Approve()})
+    assert sorted(did + process.did) == ["list"] * 3 + [f"transfer {n} a" for n in range(3)]
+    assert result.text == "done"
+
+
+async def test_f46_an_answer_is_not_used_up_by_a_request_that_fails_after_the_tool(tmp_path: Path) -> None:
+    down = True
+
+    def reply(request: Any) -> Any:
+        if request.messages[-1].role == "tool":
+            return error("down") if down else text("done")
+        return tool_call("transfer", {"amount": 1}, id="c")
+
+    first = Process(tmp_path, FunctionModel(reply), [ask("transfer")])
+    await first.agent.run("go", run_id="R")
+    second = Process(tmp_path, FunctionModel(reply), [ask("transfer")])
+    with pytest.raises(ServerError, match="down"):
+        await second.agent.resume("R", {"c": Approve()})
+    assert second.did == ["transfer 1 a"]
+    down = False
+    third = Process(tmp_path, FunctionModel(reply), [ask("transfer")])
+    result = await third.agent.resume("R")
+    assert (third.did, result.text, result.stop_reason) == ([], "done", "completed")
+    assert results(result) == {"c": "sent 1 to a"}
+
+
+# --- questions inside nested calls ---------------------------------------------------------------------------------------------------
+
+
+def nesting(replay: Any, did: list[str]) -> Any:
+    @tool(replay=replay)
+    async def script(ctx: ToolContext) -> str:
+        first = await ctx.call_tool("listing", {})
+        second = await ctx.call_tool("transfer", {"amount": 5})
+        did.append("script")
+        return f"{first.text}; {second.text}"
+
+    return script
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [(Approve(), "three files; sent 5 to a"), (Deny("no"), "three files; no")],
+)  # fmt: skip
+async def test_a_question_inside_a_safe_tool_waits_for_another_process(tmp_path: Path, answer: Any, said: str) -> None:
+    model = after(tool_call("script", id="s"))
+    did: list[str] = []
+    first = Process(tmp_path, model, [ask("transfer")], [nesting("safe", did)])
+    result = await first.agent.run("go", run_id="R")
+    assert [(p.call_id, p.parent_call_id) for p in result.pending] == [("s/1", "s")] or [p.call_id for p in result.pending] == [
+        "s/2"
+    ]
+    second = Process(tmp_path, model, [ask("transfer")], [nesting("safe", did)])
+    done = await second.agent.resume("R", {result.pending[0].call_id: answer})
+    assert results(done) == {"s": said}
+    assert first.did == ["list"]
+    assert second.did == (["transfer 5 a"] if isinstance(answer, Approve) else [])
+    assert did == ["script"]
+
+
+async def test_a_question_inside_a_tool_that_may_not_be_repeated_is_refused_with_that_reason(tmp_path: Path) -> None:
+    process = Process(tmp_path, after(tool_call("script", id="s")), [ask("transfer")], [nesting("never", [])])
+    result = await process.agent.run("go", run_id="R")
+    assert result.stop_reason == "completed"
+    assert 'replay="safe"' in results(result)["s"]
+    assert process.did == ["list"]
+
+
+async def test_a_question_inside_a_tool_that_may_not_be_repeated_can_be_answered_inline(tmp_path: Path) -> None:
+    asked: list[PendingApproval] = []
+
+    async def on_ask(pending: PendingApproval) -> Approve:
+        asked.append(pending)
+        return Approve()
+
+    process = Process(tmp_path, after(tool_call("script", id="s")), [ask("transfer")], [nesting("never", [])], on_ask=on_ask)
+    result = await process.agent.run("go", run_id="R")
+    assert results(result) == {"s": "three files; sent 5 to a"}
+    assert [p.call_id for p in asked] == ["s/2"]
+    kinds = [(r.kind, r.data.get("by")) for r in process.agent.plan.journal.records("R") if r.kind in ("ask", "answer")]
+    assert kinds == [("ask", None), ("answer", "on_ask")]

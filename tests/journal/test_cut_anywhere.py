@@ -1,0 +1,62 @@
+"""A run cut at any record and resumed comes to what it would have come to without the cut."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from pathlib import Path
+
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+
+from beforehand.journal import verify
+
+from journal.cutting import all_records, cut, done_by, parents, settled_rulings, uncertain
+from journal.stories import KEY, STORIES, Play, Story, came_to
+
+ASKED_AGAIN = {"get_api_key", "on_chunk"}
+
+
+async def check_every_cut(story: Story, folder: Path, cuts: list[int] | None = None) -> None:
+    whole = Play(story, folder / "whole.db", [])
+    expected = came_to(await whole.begin())
+    event(expected["stop_reason"])
+    records, of = all_records(folder / "whole.db"), parents(folder / "whole.db")
+    assert verify(whole.agent.plan.journal) == []
+    await whole.agent.aclose()
+    assert KEY.encode() not in b"".join(r.body for r in records)
+    for k in range(1, len(records) + 1) if cuts is None else sorted({1 + n % len(records) for n in cuts}):
+        path = folder / f"{k}.db"
+        kept = records[:k]
+        cut(kept, of, path).close()
+        again = Play(story, path, kept)
+        where = f"cut after record {k}: {kept[-1].kind} {kept[-1].n} of {kept[-1].run_id}"
+        if expected["error"] and any(r.kind == "end" and r.run_id == "R" for r in kept):
+            continue  # what failed is tried again
+        came = came_to(await again.go_on())
+        _, over = done_by(kept)
+        unknown = uncertain(kept)
+        assert not [key for key in again.effects if key in over or key in unknown], f"{where}: done twice"
+        if not unknown:
+            assert again.effects == list(dict.fromkeys(again.effects)), where
+            assert set(whole.effects) == set(again.effects) | over & set(whole.effects), where
+            for name, value in expected.items():
+                assert came[name] == value, f"{where}: {name}: {came[name]} {value}"
+            settled = settled_rulings(kept)
+            for what, times in whole.asked.items():
+                if what[1] not in ASKED_AGAIN:
+                    assert again.asked[what] + settled[what] == times, (
+                        f"{where}: asked about {what}: {times}, {settled[what]} on record, {again.asked[what]}"
+                    )
+            for turn, counters in again.counters.items():
+                assert counters == whole.counters[turn], f"{where}: counters in turn {turn}: {counters} {whole.counters[turn]}"
+        assert verify(again.agent.plan.journal) == [], where
+        await again.agent.aclose()
+
+
+@given(STORIES, st.lists(st.integers(0, 10_000), min_size=8, max_size=8))
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+def test_a_run_cut_at_any_record_comes_to_what_it_would_have_come_to(story: Story, cuts: list[int]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(check_every_cut(story, Path(folder), None if os.environ.get("EVERY_CUT") else cuts))

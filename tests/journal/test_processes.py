@@ -1,0 +1,426 @@
+"""One file, several writers: tasks, agents, processes, forks; and files that cannot be used."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from beforehand import Agent, Approve, Ask, Hook, ToolContext, tool
+from beforehand.errors import JournalError, JournalUnreadable, RunBusy, UnknownAnswer, UnknownRun, UsageError
+from beforehand.journal import FORMAT, Journal, verify
+from beforehand.testing import FunctionModel, ScriptedModel, text, tool_call
+
+SAY = [text("one"), text("two"), text("three")]
+
+
+def talker(path: Path, replies: list[Any] | None = None, **options: Any) -> Agent:
+    return Agent(model=ScriptedModel(replies or SAY), journal=Journal(path, durability="normal"), **options)
+
+
+def python(code: str, *args: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    """A program of its own."""
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), *map(str, args)], capture_output=True, text=True, timeout=120, **options
+    )
+
+
+# --- who may go on ---------------------------------------------------------------------------------------------------
+
+DEPLOY = """
+    import asyncio, sys
+    from pathlib import Path
+    from beforehand import Agent, Approve, Ask, Hook, ToolContext, tool
+    from beforehand.errors import BeforehandError
+    from beforehand.testing import ScriptedModel, text
+
+    @tool
+    async def deploy(ctx: ToolContext) -> str:
+        with open(sys.argv[2], "a") as file:
+            file.write("deployed\\n")
+        return "deployed"
+
+    gate = Hook(seam="before_tool_call", fn=lambda call: Ask("Deploy?"), name="gate")
+    agent = Agent(model=ScriptedModel([text("done")]), tools=[deploy], hooks=[gate], journal=sys.argv[1])
+    print("ready", flush=True)
+    sys.stdin.readline()
+    try:
+        print(asyncio.run(agent.resume("R", {"c": Approve()})).text)
+    except BeforehandError as error:
+        print(type(error).__name__)
+"""
+
+
+async def waiting(path: Path, effects: list[str]) -> Agent:
+    @tool
+    async def deploy(ctx: ToolContext) -> str:
+        effects.append("deployed")
+        await asyncio.sleep(0)
+        return "deployed"
+
+    gate = Hook(seam="before_tool_call", fn=lambda call: Ask("Deploy?"), name="gate")
+    model = FunctionModel(lambda request: text("done") if request.messages[-1].role == "tool" else tool_call("deploy", id="c"))
+    agent = Agent(model=model, tools=[deploy], hooks=[gate], journal=path)
+    result = await agent.run("go", run_id="R")
+    assert result.stop_reason == "suspended"
+    return agent
+
+
+@pytest.mark.parametrize("agents", ["one agent", "an agent each"])
+async def test_twenty_tasks_that_approve_one_call_run_it_once(tmp_path: Path, agents: str) -> None:
+    effects: list[str] = []
+    first = await waiting(tmp_path / "runs.db", effects)
+    all_of_them = [first] * 20 if agents == "one agent" else [first.replace(journal=tmp_path / "runs.db") for _ in range(20)]
+    came = await asyncio.gather(*[a.resume("R", {"c": Approve()}) for a in all_of_them], return_exceptions=True)
+    assert effects == ["deployed"]
+    assert [c.text for c in came if not isinstance(c, BaseException)] == ["done"]
+    assert {type(c) for c in came if isinstance(c, BaseException)} <= {RunBusy, UnknownAnswer}
+    assert verify(first.plan.journal) == []
+    for agent in {id(a): a for a in (first, *all_of_them)}.values():
+        await agent.aclose()
+
+
+async def test_processes_that_approve_one_call_run_it_once(tmp_path: Path) -> None:
+    agent = await waiting(tmp_path / "runs.db", [])
+    await agent.aclose()
+    effects = tmp_path / "effects.txt"
+    command = [sys.executable, "-c", textwrap.dedent(DEPLOY), str(tmp_path / "runs.db"), str(effects)]
+    programs = [await asyncio.create_subprocess_exec(*command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(6)]
+    for program in programs:
+        assert program.stdout is not None
+        await program.stdout.readline()
+    said = [out.decode().strip() for out, _ in await asyncio.gather(*[p.communicate(b"go\n") for p in programs])]
+    assert effects.read_text() == "deployed\n"
+    assert said.count("done") == 1
+    assert set(said) <= {"done", "RunBusy", "UnknownAnswer"}
+    assert verify(Journal(tmp_path / "runs.db", readonly=True)) == []
+
+
+async def test_a_run_that_goes_on_cannot_be_resumed_by_anybody_else(tmp_path: Path) -> None:
+    inside, go = asyncio.Event(), asyncio.Event()
+
+    async def slow(request: Any) -> Any:
+        inside.set()
+        await go.wait()
+        return text("done")
+
+    agent = Agent(model=FunctionModel(slow), journal=tmp_path / "runs.db")
+    going = asyncio.create_task(agent.run("go", run_id="R"))
+    await inside.wait()
+    with pytest.raises(RunBusy, match="in this process"):
+        await agent.resume("R")
+    with pytest.raises(RunBusy, match="in this process"):
+        await agent.replace(journal=tmp_path / "runs.db").resume("R")
+    code = """
+        import asyncio, sys
+        from beforehand import Agent
+        from beforehand.testing import ScriptedModel
+        asyncio.run(Agent(model=ScriptedModel([]), journal=sys.argv[1]).resume("R"))
+    """
+    other = await asyncio.to_thread(python, code, tmp_path / "runs.db")
+    assert "RunBusy: run R is going on in another process" in other.stderr
+    await agent.aclose()  # of a file in use: the run goes on
+    with pytest.raises(RunBusy):
+        await agent.resume("R")
+    go.set()
+    assert (await going).text == "done"
+    assert (await agent.resume("R")).text == "done"
+    await agent.aclose()
+
+
+async def test_two_agents_and_a_hundred_runs_share_one_journal(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "runs.db", durability="normal")
+    other = Journal(tmp_path / "runs.db", durability="normal")
+    agents = [Agent(model=FunctionModel(lambda request: text("hello")), journal=j) for j in (journal, journal, other)]
+    results = await asyncio.gather(*[agents[n % 3].run(f"{n}", run_id=f"R{n}") for n in range(100)])
+    assert [r.text for r in results] == ["hello"] * 100
+    assert {row.run_id for row in journal.runs()} == {f"R{n}" for n in range(100)}
+    assert verify(journal) == []
+    for agent in agents:
+        await agent.aclose()
+
+
+async def test_a_closed_journal_is_opened_again_when_it_is_used(tmp_path: Path) -> None:
+    agent = talker(tmp_path / "runs.db")
+    await agent.run("a", run_id="A")
+    await agent.aclose()
+    await agent.run("b", run_id="B")
+    assert {row.run_id for row in agent.plan.journal.runs()} == {"A", "B"}
+    await agent.aclose()
+
+
+async def test_an_id_is_used_once(tmp_path: Path) -> None:
+    agent = talker(tmp_path / "runs.db")
+    await agent.run("a", run_id="A")
+    with pytest.raises(UsageError, match=r"a run 'A' is in .* already"):
+        await agent.run("b", run_id="A")
+    await agent.aclose()
+
+
+@pytest.mark.parametrize("run_id", ["a b", "ü", "a;'--", "..", "%s", "*", "A" * 500, "0"])
+async def test_any_printable_name_may_be_a_run(tmp_path: Path, run_id: str) -> None:
+    agent = talker(tmp_path / "runs.db")
+    await agent.run("a", run_id=run_id)
+    assert (await agent.resume(run_id)).text == "one"
+    await agent.aclose()
+
+
+@pytest.mark.parametrize("run_id", ["", "a/b", "a\nb", "a\0b", "\ud800"])
+async def test_a_name_that_no_run_can_have_is_refused(tmp_path: Path, run_id: str) -> None:
+    agent = talker(tmp_path / "runs.db")
+    with pytest.raises(UsageError, match="run_id="):
+        await agent.run("a", run_id=run_id)
+    with pytest.raises(UnknownRun):
+        await agent.resume(run_id)
+    await agent.aclose()
+
+
+# --- the event loop ---------------------------------------------------------------------------------------------------
+
+
+async def test_the_event_loop_goes_on_while_another_process_holds_the_file(tmp_path: Path) -> None:
+    agent = Agent(model=FunctionModel(lambda request: text("hello")), journal=tmp_path / "runs.db")
+    await agent.run("first", run_id="A")
+    other = sqlite3.connect(tmp_path / "runs.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    runs = [asyncio.create_task(agent.run("go")) for _ in range(5)]
+    for _ in range(200):  # each of these is a turn of the event loop: if one of them waited for the file, it would wait for ever
+        await asyncio.sleep(0)
+    assert not any(run.done() for run in runs)
+    other.execute("COMMIT")
+    other.close()
+    assert [r.text for r in await asyncio.gather(*runs)] == ["hello"] * 5
+    await agent.aclose()
+
+
+async def test_the_event_loop_never_waits_for_the_disk(tmp_path: Path) -> None:
+    """Every fsync of the process is in another thread: those that SQLite makes too, which is asked what it does by the OS."""
+    if not Path("/usr/bin/strace").exists():
+        pytest.skip("strace is not installed, and nothing else sees the fsyncs that SQLite makes")
+    code = """
+        import asyncio, os, sys
+        from beforehand import Agent, Limits, tool
+        from beforehand.journal import sqlite
+        from beforehand.testing import ScriptedModel, text, tool_call
+        sqlite.FOLD_COMMITS = 20
+        @tool
+        async def add(a: int) -> int:
+            return a
+        async def main():
+            replies = [tool_call("add", {"a": n}) for n in range(60)]
+            agent = Agent(model=ScriptedModel([*replies, text("x")]), tools=[add], journal=sys.argv[1], limits=Limits(max_turns=None))
+            await agent.run("go")
+            await agent.aclose()
+        print(os.getpid(), flush=True)
+        asyncio.run(main())
+    """
+    program = await asyncio.to_thread(
+        subprocess.run,
+        ["strace", "-f", "-e", "trace=fsync,fdatasync", "-o", str(tmp_path / "calls"), sys.executable, "-c", textwrap.dedent(code),
+         str(tmp_path / "runs.db")],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert program.returncode == 0, program.stderr
+    calls = [line.split() for line in (tmp_path / "calls").read_text().splitlines() if "sync(" in line]
+    assert calls
+    main = program.stdout.split()[0]
+    assert [line for line in calls if line[0] == main] == []
+
+
+async def test_calls_that_wait_for_the_disk_at_once_share_the_wait(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "runs.db")
+    heads = [journal.open_run(f"R{n}", ("run", 1, b"{}")) for n in range(50)]
+    synced = 0
+    real, started, go = os.fsync, threading.Event(), threading.Event()
+
+    def held(file: int) -> None:
+        nonlocal synced
+        synced += 1
+        started.set()
+        go.wait()
+        real(file)
+
+    os.fsync = held  # the operating system's, not ours
+    try:
+
+        async def one(head: Any) -> None:
+            journal.append(head, [("note", 2, b"{}")])
+            await journal.sync()
+
+        going = [asyncio.create_task(one(head)) for head in heads]
+        await asyncio.to_thread(started.wait)
+        go.set()
+        await asyncio.gather(*going)
+    finally:
+        os.fsync = real
+    assert synced <= 4  # the file and its folder, and once more for those that came while it was under way
+    journal.close()
+
+
+# --- forks and folders -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_fork_uses_a_connection_of_its_own(tmp_path: Path) -> None:
+    code = """
+        import asyncio, os, sys
+        from beforehand import Agent
+        from beforehand.testing import FunctionModel, text
+        agent = Agent(model=FunctionModel(lambda request: text("hello")), journal=sys.argv[1])
+        asyncio.run(agent.run("a", run_id="parent"))
+        child = os.fork()
+        name = "child" if child == 0 else "parent again"
+        print(asyncio.run(agent.run("b", run_id=name)).text, flush=True)
+        if child == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
+    """
+    done = python(code, tmp_path / "runs.db")
+    assert (done.stdout, done.stderr) == ("hello\nhello\n", "")
+    journal = Journal(tmp_path / "runs.db", readonly=True)
+    assert {row.run_id for row in journal.runs()} == {"parent", "child", "parent again"}
+    assert verify(journal) == []
+    journal.close()
+
+
+async def test_a_relative_path_means_where_it_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path)
+    agent = Agent(model=ScriptedModel(SAY), journal="runs.db")
+    monkeypatch.chdir(tmp_path / "other")
+    await agent.run("a", run_id="A")
+    await agent.aclose()
+    assert (tmp_path / "runs.db").exists()
+    assert list((tmp_path / "other").iterdir()) == []
+
+
+# --- files that are no journal -------------------------------------------------------------------------------------------
+
+
+def a_database(path: Path) -> None:
+    db = sqlite3.connect(path)
+    db.execute("CREATE TABLE users (name)")
+    db.commit()
+    db.close()
+
+
+def a_newer_journal(path: Path) -> None:
+    journal = Journal(path)
+    journal.open_run("R", ("run", 1, b"{}"))
+    journal.close()
+    db = sqlite3.connect(path)
+    db.execute("UPDATE journal SET value = ? WHERE name = 'format'", (FORMAT + 1,))
+    db.commit()
+    db.close()
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (a_database, "database of something else"), (a_newer_journal, "a newer version of beforehand wrote it"),
+        (lambda path: path.write_text("hello" * 1000), "not a journal"), (lambda path: path.mkdir(), "cannot be opened"),
+        (lambda path: path.symlink_to(path.parent / "nowhere" / "x"), "cannot be opened"),
+    ],
+    ids=["a database", "a newer journal", "a text", "a folder", "a dead link"],
+)  # fmt: skip
+async def test_what_is_no_journal_is_refused_and_left_as_it_is(tmp_path: Path, make: Any, why: str) -> None:
+    path = tmp_path / "runs.db"
+    make(path)
+    before = path.read_bytes() if path.is_file() else None
+    agent = talker(path)
+    with pytest.raises(JournalUnreadable, match=why) as caught:
+        await agent.run("go")
+    assert "\n" not in str(caught.value)
+    assert agent.plan.model.requests == []
+    assert (path.read_bytes() if path.is_file() else None) == before
+    await agent.aclose()
+
+
+async def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(JournalUnreadable, match="there is no folder"):
+        await talker(tmp_path / "nowhere" / "runs.db").run("go")
+
+
+async def test_a_journal_opened_to_be_read_writes_nothing(tmp_path: Path) -> None:
+    agent = talker(tmp_path / "runs.db")
+    await agent.run("a", run_id="A")
+    await agent.aclose()
+    reader = Journal(tmp_path / "runs.db", readonly=True)
+    assert [row.run_id for row in reader.runs()] == ["A"]
+    with pytest.raises(JournalError, match="read only"):
+        await Agent(model=ScriptedModel(SAY), journal=reader).run("b")
+    with pytest.raises(JournalUnreadable, match="there is no journal"):
+        Journal(tmp_path / "none.db", readonly=True).runs()
+    reader.close()
+
+
+async def test_many_readers_see_whole_runs_while_one_writes(tmp_path: Path) -> None:
+    agent = Agent(model=FunctionModel(lambda request: text("hello")), journal=Journal(tmp_path / "runs.db", durability="normal"))
+    await agent.run("a", run_id="R0")
+    stop = threading.Event()
+
+    def read() -> list[Any]:
+        found: list[Any] = []
+        while not stop.is_set():
+            found += verify(Journal(tmp_path / "runs.db", readonly=True))
+        return found
+
+    readers = [asyncio.create_task(asyncio.to_thread(read)) for _ in range(3)]
+    for n in range(1, 30):
+        await agent.run("go", run_id=f"R{n}")
+    stop.set()
+    assert await asyncio.gather(*readers) == [[], [], []]
+    await agent.aclose()
+
+
+# --- the disk is full -----------------------------------------------------------------------------------------------------
+
+FULL = """
+    import asyncio, resource, signal, sys
+    from beforehand import Agent, Limits, tool
+    from beforehand.errors import JournalError
+    from beforehand.journal import Journal
+    from beforehand.testing import FunctionModel, tool_call
+
+    effects = 0
+
+    @tool
+    async def work(note: str) -> str:
+        global effects
+        effects += 1
+        return "x" * 1000
+
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), int(sys.argv[2])))
+    model = FunctionModel(lambda request: tool_call("work", {"note": "y" * 500}))
+    agent = Agent(model=model, tools=[work], journal=Journal(sys.argv[1], durability=sys.argv[3]), limits=Limits(max_turns=None))
+    result = asyncio.run(agent.run("go", run_id="R", check=False))
+    assert result.stop_reason == "error" and isinstance(result.error, JournalError), result
+    print(effects, result.error)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no limit on the size of files there")
+@pytest.mark.parametrize("limit", [120_000, 123_457, 131_072, 150_001, 200_000])
+@pytest.mark.parametrize("durability", ["full", "normal"])
+def test_a_disk_that_fills_up_stops_the_run_before_its_next_effect(tmp_path: Path, limit: int, durability: str) -> None:
+    done = python(FULL, tmp_path / "runs.db", limit, durability)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    effects, _, error = done.stdout.strip().partition(" ")
+    assert "could not be written" in error
+    assert "before its next effect" in error
+    assert "\n" not in error
+    journal = Journal(tmp_path / "runs.db", readonly=True)
+    assert verify(journal) == []
+    intents = [r for r in journal.records("R") if r.kind == "intent"]
+    assert int(effects) == len(intents), "every effect has its intent on record, and what has none did not happen"
+    journal.close()
