@@ -275,14 +275,16 @@ class Journal:
         if self.durability == "full":
             written, loop = self._commits, asyncio.get_running_loop()
             while self._durable < written:
-                if (going := self._syncs.get(loop)) is None:
+                going = self._syncs.get(loop)
+                if going is None or going.done():
                     going = self._syncs[loop] = asyncio.ensure_future(asyncio.to_thread(self._fsync))
                     going.add_done_callback(lambda done: self._synced(loop, done))
                 await asyncio.shield(going)
         self._fold()
 
     def _synced(self, loop: asyncio.AbstractEventLoop, done: asyncio.Future[None]) -> None:
-        self._syncs.pop(loop, None)
+        if self._syncs.get(loop) is done:
+            del self._syncs[loop]
         if not done.cancelled():
             done.exception()  # those who wait raise it; if nobody does any more, nobody is told
 
