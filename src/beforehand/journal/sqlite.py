@@ -17,7 +17,7 @@ import msgspec
 from ..errors import ConfigError, JournalError, JournalUnreadable, UnknownRun
 from .chain import Record, chained, seal
 from .lease import Lease, leases_at
-from .opening import BUSY_SECONDS, JournalBusy, RunExists, as_error, open_database
+from .opening import BEGIN_LOG, BUSY_SECONDS, JournalBusy, RunExists, as_error, open_database
 
 Durability = Literal["full", "normal"]
 DURABILITIES = ("full", "normal")
@@ -311,13 +311,16 @@ class Journal:
 
     def _fold_now(self) -> None:
         try:
-            with contextlib.closing(sqlite3.connect(self.path, timeout=0, isolation_level=None)) as db:
+            with contextlib.closing(_beside(self.path)) as db, contextlib.closing(_beside(self.path)) as reader:
+                reader.execute("BEGIN")
+                reader.execute("SELECT 1 FROM journal").fetchone()  # while somebody reads the log, nobody begins it anew
                 db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()  # most of it, while others write
                 self._emptying = True
                 with self._lock:
+                    reader.execute("COMMIT")
                     db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
                     # The first to write into the emptied log waits for the disk: it is us, and not the event loop.
-                    db.execute("UPDATE journal SET value = value WHERE name = 'format'")
+                    db.execute(BEGIN_LOG)
         except sqlite3.Error:
             pass  # another time
         finally:
@@ -379,6 +382,10 @@ class Journal:
     def lease(self, run_id: str, row: int) -> Lease:
         """The right to go on with a run, for one holder at a time on this machine. Raises `RunBusy`."""
         return self._leases.take(run_id, row)
+
+
+def _beside(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(path, timeout=0, isolation_level=None)
 
 
 _INSERT = "INSERT INTO records (run, n, at, kind, body, hash) VALUES (?, ?, ?, ?, ?, ?)"
