@@ -251,9 +251,11 @@ if __name__ == "__main__":
     began = time.perf_counter()
     figures = asyncio.run(crash_test.crash(*(given or [300]), *([1] if len(given) < 2 else []), say=print))
     print(
-        f"{figures['runs']} runs, {figures['processes']} processes, {figures['killed']} killed, {time.perf_counter() - began:.0f} s"
+        f"{figures['runs']} runs, {figures['processes']} processes, {figures['killed']} killed, "
+        f"{time.perf_counter() - began:.0f} s"
     )
     print(
-        f"calls: {figures['ran']} ran, {figures['uncertain']} uncertain, {figures['blocked']} blocked, {figures['repeated']} repeated"
+        f"calls: {figures['ran']} ran, {figures['uncertain']} uncertain, {figures['blocked']} blocked, "
+        f"{figures['repeated']} repeated"
     )
     print("each `never` effect at most once, each outcome recorded once, final texts right, verify clean, 0 runs lost")

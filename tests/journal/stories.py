@@ -27,6 +27,11 @@ from journal.cutting import replies_of
 KEY = "sk-0123456789abcdefABCDEF-never-written"
 PIXEL = Image("aVZCT1I=")
 
+
+def rewritten(context: Any, content: Any) -> Replace:
+    return Replace(message=msgspec.structs.replace(context.message, content=content))
+
+
 # What a hook may do, by name: plain values, or functions of what it is asked about.
 VERDICTS: dict[str, list[Any]] = {
     "before_run": [Block("no"), Replace(messages=[UserMessage("another prompt"), CustomMessage("memo", "a", {"a": [1]})])],
@@ -39,10 +44,11 @@ VERDICTS: dict[str, list[Any]] = {
         lambda c: Replace(context=msgspec.structs.replace(c.context, tools=c.context.tools[:2])),
     ],
     "transform_context": [
-        Replace(messages=[UserMessage("another")]), lambda c: Replace(messages=[*c.messages, UserMessage("a note", origin="hook")]),
+        Replace(messages=[UserMessage("another")]),
+        lambda c: Replace(messages=[*c.messages, UserMessage("a note", origin="hook")]),
     ],
     "convert_to_llm": [
-        lambda c: Replace(messages=[UserMessage("told") if isinstance(m, CustomMessage) else m for m in c.messages if m.role != "system"]),
+        lambda c: Replace(messages=[UserMessage("told") if isinstance(m, CustomMessage) else m for m in c.messages]),
     ],
     "before_provider_call": [lambda c: Replace(request=msgspec.structs.replace(c.request, system="as changed at 6"))],
     "get_api_key": [Replace(key=KEY)],
@@ -55,8 +61,8 @@ VERDICTS: dict[str, list[Any]] = {
     ],
     "on_message": [
         Interrupt("no"), Interrupt("no", resend=True), Interrupt("no", keep="aborted"),
-        lambda c: Replace(message=msgspec.structs.replace(c.message, content="rewritten")) if c.message.role in ("user", "tool") else None,
-        lambda c: Replace(message=msgspec.structs.replace(c.message, content=(Text("new"), PIXEL))) if c.message.role == "user" else None,
+        lambda c: rewritten(c, "rewritten") if c.message.role in ("user", "tool") else None,
+        lambda c: rewritten(c, (Text("new"), PIXEL)) if c.message.role == "user" else None,
         lambda c: Replace(message=msgspec.structs.replace(c.message, content=(*c.message.content, Text(" and more"))))
         if c.message.role == "assistant" else None,
     ],

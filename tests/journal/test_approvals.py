@@ -66,7 +66,7 @@ class Process:
         return self.shop.did
 
 
-# --- F30, and what the answer is bound to -----------------------------------------------------------------------------------
+# --- F30, and what the answer is bound to ---------------------------------------------------------
 
 CLAMP = Hook(
     seam="prepare_tool_call",
@@ -139,7 +139,7 @@ async def test_hooks_that_have_changed_are_reported_and_strict_refuses(tmp_path:
     assert "hook clamp at prepare_tool_call is gone" in caplog.text
 
 
-# --- F32, F41, F47: a batch --------------------------------------------------------------------------------------------------
+# --- F32, F41, F47: a batch -----------------------------------------------------------------------
 
 
 async def test_f32_f41_f47_every_waiting_call_is_listed_and_the_others_have_run(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ async def test_an_answer_that_is_missing_is_a_refusal_and_one_that_is_unknown_is
     assert first.did == ["transfer 1 a"]
 
 
-# --- F33: across processes, with and without what the caller passes ------------------------------------------------------------
+# --- F33: across processes, with and without what the caller passes -------------------------------
 
 PROGRAM = """
 import asyncio, json, sys
@@ -190,7 +190,8 @@ async def deploy(ctx: ToolContext) -> str:
     return f"deployed for {ctx.deps}"
 
 model = FunctionModel(lambda r: text(r.messages[-1].text) if r.messages[-1].role == "tool" else tool_call("deploy", id="c"))
-agent = Agent(model=model, tools=[deploy], hooks=[Hook(seam="before_tool_call", fn=lambda c: Ask("?"), name="gate")], journal=sys.argv[1])
+gate = Hook(seam="before_tool_call", fn=lambda c: Ask("?"), name="gate")
+agent = Agent(model=model, tools=[deploy], hooks=[gate], journal=sys.argv[1])
 deps = json.loads(sys.argv[4])
 if sys.argv[3] == "run":
     result = asyncio.run(agent.run("go", run_id="R", deps=deps))
@@ -211,7 +212,7 @@ def test_f33_an_approval_holds_in_another_process_with_and_without_deps(tmp_path
     assert (tmp_path / "did").read_text() == "deployed\n"
 
 
-# --- F35: an edit -----------------------------------------------------------------------------------------------------------
+# --- F35: an edit ---------------------------------------------------------------------------------
 
 
 async def test_f35_an_edit_is_validated_gated_again_and_the_model_is_told(tmp_path: Path) -> None:
@@ -229,7 +230,7 @@ async def test_f35_an_edit_is_validated_gated_again_and_the_model_is_told(tmp_pa
     assert "arguments that the tool does not take" in said["t3"]
 
 
-# --- F36, F43: sub-agents ----------------------------------------------------------------------------------------------------
+# --- F36, F43: sub-agents -------------------------------------------------------------------------
 
 
 def with_child(folder: Path, did: list[str], levels: int = 1) -> Agent:
@@ -277,7 +278,7 @@ async def test_a_sub_agents_run_is_resumed_through_the_run_it_belongs_to(tmp_pat
     assert did == []
 
 
-# --- F38, F39, F46 ---------------------------------------------------------------------------------------------------------------
+# --- F38, F39, F46 --------------------------------------------------------------------------------
 
 
 async def test_f38_a_hook_that_lets_everything_pass_does_not_turn_a_pause_into_an_error(tmp_path: Path) -> None:
@@ -328,7 +329,7 @@ async def test_f46_an_answer_is_not_used_up_by_a_request_that_fails_after_the_to
     assert results(result) == {"c": "sent 1 to a"}
 
 
-# --- questions inside nested calls ---------------------------------------------------------------------------------------------------
+# --- questions inside nested calls ----------------------------------------------------------------
 
 
 def nesting(replay: Any, did: list[str]) -> Any:

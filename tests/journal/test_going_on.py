@@ -51,7 +51,7 @@ def tool_messages(result: RunResult) -> list[Any]:
     return [m for m in result.messages if m.role == "tool"]
 
 
-# --- F61 and replay -------------------------------------------------------------------------------------------------------
+# --- F61 and replay -------------------------------------------------------------------------------
 
 
 async def test_f61_a_call_cut_by_the_end_of_its_process_is_not_run_again_and_the_model_is_told_so(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ async def test_a_repeated_tool_that_makes_other_calls_gets_none_of_the_recorded_
     assert "is not the one that is on record in its place, which was pay" in tool_messages(result)[0].text
 
 
-# --- what has changed since -------------------------------------------------------------------------------------------------
+# --- what has changed since -----------------------------------------------------------------------
 
 
 async def interrupted(folder: Path, hooks: list[Hook], kind: str, **options: Any) -> Path:
@@ -215,7 +215,7 @@ async def test_a_hook_that_gave_what_no_record_can_hold_is_asked_again(tmp_path:
     assert agent.plan.model.requests == []
 
 
-# --- counters of rules ------------------------------------------------------------------------------------------------------
+# --- counters of rules ----------------------------------------------------------------------------
 
 
 async def test_rules_that_have_fired_often_enough_do_not_fire_again_after_a_resume(tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ async def test_rules_that_have_fired_often_enough_do_not_fire_again_after_a_resu
         assert [rule["firings"] for rule in again.get_json_hooks()] == [2]
 
 
-# --- the conversation around it ------------------------------------------------------------------------------------------------
+# --- the conversation around it -------------------------------------------------------------------
 
 
 async def test_the_runs_of_a_conversation_are_resumed_with_what_came_before_them(tmp_path: Path) -> None:
@@ -366,7 +366,7 @@ async def test_an_unknown_run_is_an_error(tmp_path: Path) -> None:
         await Agent(model=ScriptedModel([])).resume("R")
 
 
-# --- a journal that fails --------------------------------------------------------------------------------------------------------
+# --- a journal that fails -------------------------------------------------------------------------
 
 
 class Failing(Journal):

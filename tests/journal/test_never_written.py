@@ -26,7 +26,7 @@ def every_byte(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in folder.iterdir() if path.is_file())
 
 
-# --- keys ------------------------------------------------------------------------------------------------------------------
+# --- keys -----------------------------------------------------------------------------------------
 
 
 async def test_no_key_is_ever_written_wherever_it_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,7 +41,8 @@ async def test_no_key_is_ever_written_wherever_it_comes_from(tmp_path: Path, mon
     nowhere = {"model": "openai:gpt-4o-mini", "base_url": "http://127.0.0.1:9/v1"}
     for n, options in enumerate([
         {"model": ScriptedModel([text("hello")]), "hooks": [gives]}, {"model": ScriptedModel([text("hello")]), "hooks": [fails]},
-        {"model": ScriptedModel([text("hello")]), "hooks": [opens]}, {**nowhere, "api_key": KEY}, nowhere, {**nowhere, "hooks": [gives]},
+        {"model": ScriptedModel([text("hello")]), "hooks": [opens]}, {**nowhere, "api_key": KEY}, nowhere,
+        {**nowhere, "hooks": [gives]},
     ]):  # fmt: skip
         agent = Agent(**options, journal=tmp_path / "runs.db")
         await agent.run("go", run_id=f"R{n}", check=False)
@@ -71,7 +72,7 @@ async def test_a_resumed_run_asks_for_its_key_again(tmp_path: Path) -> None:
     await again.aclose()
 
 
-# --- what 13 took out ------------------------------------------------------------------------------------------------------------
+# --- what 13 took out -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("raw", [False, True])
@@ -99,7 +100,7 @@ async def test_what_a_hook_took_out_of_a_result_is_kept_only_if_that_is_asked_fo
     await agent.aclose()
 
 
-# --- text that was shown --------------------------------------------------------------------------------------------------------------
+# --- text that was shown --------------------------------------------------------------------------
 
 
 class Slow(Model):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -33,7 +34,7 @@ def python(code: str, *args: object, **options: Any) -> subprocess.CompletedProc
     )
 
 
-# --- who may go on ---------------------------------------------------------------------------------------------------
+# --- who may go on --------------------------------------------------------------------------------
 
 DEPLOY = """
     import asyncio, sys
@@ -183,7 +184,7 @@ async def test_a_name_that_no_run_can_have_is_refused(tmp_path: Path, run_id: st
     await agent.aclose()
 
 
-# --- the event loop ---------------------------------------------------------------------------------------------------
+# --- the event loop -------------------------------------------------------------------------------
 
 
 async def test_the_event_loop_goes_on_while_another_process_holds_the_file(tmp_path: Path) -> None:
@@ -203,7 +204,7 @@ async def test_the_event_loop_goes_on_while_another_process_holds_the_file(tmp_p
 
 async def test_the_event_loop_never_waits_for_the_disk(tmp_path: Path) -> None:
     """Every fsync of the process is in another thread: those that SQLite makes too, which is asked what it does by the OS."""
-    if not Path("/usr/bin/strace").exists():
+    if shutil.which("strace") is None:
         pytest.skip("strace is not installed, and nothing else sees the fsyncs that SQLite makes")
     code = """
         import asyncio, os, sys
@@ -216,7 +217,8 @@ async def test_the_event_loop_never_waits_for_the_disk(tmp_path: Path) -> None:
             return a
         async def main():
             replies = [tool_call("add", {"a": n}) for n in range(60)]
-            agent = Agent(model=ScriptedModel([*replies, text("x")]), tools=[add], journal=sys.argv[1], limits=Limits(max_turns=None))
+            model = ScriptedModel([*replies, text("x")])
+            agent = Agent(model=model, tools=[add], journal=sys.argv[1], limits=Limits(max_turns=None))
             await agent.run("go")
             await agent.aclose()
         print(os.getpid(), flush=True)
@@ -224,8 +226,8 @@ async def test_the_event_loop_never_waits_for_the_disk(tmp_path: Path) -> None:
     """
     program = await asyncio.to_thread(
         subprocess.run,
-        ["strace", "-f", "-e", "trace=fsync,fdatasync", "-o", str(tmp_path / "calls"), sys.executable, "-c", textwrap.dedent(code),
-         str(tmp_path / "runs.db")],
+        ["strace", "-f", "-e", "trace=fsync,fdatasync", "-o", str(tmp_path / "calls"), sys.executable, "-c",
+         textwrap.dedent(code), str(tmp_path / "runs.db")],
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert program.returncode == 0, program.stderr
@@ -265,7 +267,23 @@ async def test_calls_that_wait_for_the_disk_at_once_share_the_wait(tmp_path: Pat
     journal.close()
 
 
-# --- forks and folders -------------------------------------------------------------------------------------------------
+async def test_hundreds_of_runs_that_wait_for_the_disk_come_to_their_end(tmp_path: Path) -> None:
+    @tool
+    async def add(a: int) -> int:
+        return a
+
+    def reply(request: Any) -> Any:
+        n = sum(m.role == "tool" for m in request.messages)
+        return text("done") if n == 3 else tool_call("add", {"a": n})
+
+    agent = Agent(model=FunctionModel(reply), tools=[add], journal=tmp_path / "runs.db")
+    results = await asyncio.gather(*[agent.run("go") for _ in range(300)])
+    assert [r.text for r in results] == ["done"] * 300
+    assert verify(agent.plan.journal) == []
+    await agent.aclose()
+
+
+# --- forks and folders ----------------------------------------------------------------------------
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
@@ -302,7 +320,7 @@ async def test_a_relative_path_means_where_it_was_given(tmp_path: Path, monkeypa
     assert list((tmp_path / "other").iterdir()) == []
 
 
-# --- files that are no journal -------------------------------------------------------------------------------------------
+# --- files that are no journal --------------------------------------------------------------------
 
 
 def a_database(path: Path) -> None:
@@ -381,7 +399,7 @@ async def test_many_readers_see_whole_runs_while_one_writes(tmp_path: Path) -> N
     await agent.aclose()
 
 
-# --- the disk is full -----------------------------------------------------------------------------------------------------
+# --- the disk is full -----------------------------------------------------------------------------
 
 FULL = """
     import asyncio, resource, signal, sys

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -187,7 +186,7 @@ def test_what_stands_beside_the_chain_cannot_be_changed_unnoticed(copy: Copy, ch
     assert copy.faults()
 
 
-# --- somebody who can compute hashes, and has no key -------------------------------------------------------
+# --- somebody who can compute hashes, and has no key ----------------------------------------------
 
 
 def chain_anew(copy: Copy, key: bytes | None) -> None:
@@ -237,21 +236,22 @@ def test_the_wrong_key_makes_every_run_wrong(copy: Copy) -> None:
         assert copy.faults() == [(None, None)]
 
 
-# --- a run is not resumed from records that were changed ---------------------------------------------------
+# --- a run is not resumed from records that were changed ------------------------------------------
 
 
 @pytest.fixture
-def resumable(tmp_path: Path) -> Iterator[tuple[Path, Agent]]:
+def resumable(tmp_path: Path) -> tuple[Path, Agent]:
     path = tmp_path / "runs.db"
     agent = Agent(model=ScriptedModel([text("one"), text("two")]), journal=Journal(path, durability="normal"))
     agent.run_sync("go", run_id="R")
-    yield path, agent
+    return path, agent
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        "UPDATE records SET body = '{}' WHERE n = 2", "DELETE FROM records WHERE n = 2", "UPDATE records SET kind = 'x' WHERE n = 3",
+        "UPDATE records SET body = '{}' WHERE n = 2", "DELETE FROM records WHERE n = 2",
+        "UPDATE records SET kind = 'x' WHERE n = 3",
         "DELETE FROM records WHERE n = (SELECT max(n) FROM records)", "UPDATE runs SET records = records - 1",
     ],
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from pathlib import Path
 from urllib.parse import quote
@@ -11,6 +12,9 @@ from .chain import FORMAT, seal
 
 BUSY_SECONDS = 30.0
 """How long a write waits for another process's, away from the event loop."""
+
+BEGIN_LOG = "UPDATE journal SET value = value WHERE name = 'format'"
+"""Changes nothing. The first write to an empty log waits for the disk: this one does, wherever that holds nobody up."""
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS journal (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -73,6 +77,9 @@ def _prepare(db: sqlite3.Connection, path: Path, key: bytes | None, readonly: bo
         raise JournalUnreadable(f"{path} is signed: give the key it was made with")
     if not signed and key is not None:
         raise JournalUnreadable(f"{path} is not signed, but a key was given: a key is chosen when a journal is made")
+    if tables and not readonly:
+        with contextlib.suppress(sqlite3.OperationalError):  # a full disk: whoever writes says so
+            db.execute(BEGIN_LOG)
 
 
 def _create(db: sqlite3.Connection, key: bytes | None) -> None:

@@ -17,7 +17,7 @@ import msgspec
 from ..errors import ConfigError, JournalError, JournalUnreadable, UnknownRun
 from .chain import Record, chained, seal
 from .lease import Lease, leases_at
-from .opening import BUSY_SECONDS, JournalBusy, RunExists, as_error, open_database
+from .opening import BEGIN_LOG, BUSY_SECONDS, JournalBusy, RunExists, as_error, open_database
 
 Durability = Literal["full", "normal"]
 DURABILITIES = ("full", "normal")
@@ -275,14 +275,16 @@ class Journal:
         if self.durability == "full":
             written, loop = self._commits, asyncio.get_running_loop()
             while self._durable < written:
-                if (going := self._syncs.get(loop)) is None:
+                going = self._syncs.get(loop)
+                if going is None or going.done():
                     going = self._syncs[loop] = asyncio.ensure_future(asyncio.to_thread(self._fsync))
                     going.add_done_callback(lambda done: self._synced(loop, done))
                 await asyncio.shield(going)
         self._fold()
 
     def _synced(self, loop: asyncio.AbstractEventLoop, done: asyncio.Future[None]) -> None:
-        self._syncs.pop(loop, None)
+        if self._syncs.get(loop) is done:
+            del self._syncs[loop]
         if not done.cancelled():
             done.exception()  # those who wait raise it; if nobody does any more, nobody is told
 
@@ -309,13 +311,16 @@ class Journal:
 
     def _fold_now(self) -> None:
         try:
-            with contextlib.closing(sqlite3.connect(self.path, timeout=0, isolation_level=None)) as db:
+            with contextlib.closing(_beside(self.path)) as db, contextlib.closing(_beside(self.path)) as reader:
+                reader.execute("BEGIN")
+                reader.execute("SELECT 1 FROM journal").fetchone()  # while somebody reads the log, nobody begins it anew
                 db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()  # most of it, while others write
                 self._emptying = True
                 with self._lock:
+                    reader.execute("COMMIT")
                     db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
                     # The first to write into the emptied log waits for the disk: it is us, and not the event loop.
-                    db.execute("UPDATE journal SET value = value WHERE name = 'format'")
+                    db.execute(BEGIN_LOG)
         except sqlite3.Error:
             pass  # another time
         finally:
@@ -377,6 +382,10 @@ class Journal:
     def lease(self, run_id: str, row: int) -> Lease:
         """The right to go on with a run, for one holder at a time on this machine. Raises `RunBusy`."""
         return self._leases.take(run_id, row)
+
+
+def _beside(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(path, timeout=0, isolation_level=None)
 
 
 _INSERT = "INSERT INTO records (run, n, at, kind, body, hash) VALUES (?, ?, ?, ?, ?, ?)"
