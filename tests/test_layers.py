@@ -40,7 +40,7 @@ LAYERS = (
     ("loop",),
     ("results", "eventstream"),
     ("durable",),
-    ("conversation",),
+    ("conversation", "answering"),
     ("subagent", "config"),
     ("assembly",),
     ("agent",),

@@ -62,10 +62,13 @@ def dispatch(
     return _ask_or_recall(run, spec, hooks, context, adopt)
 
 
-async def _ask(run: RunState, spec: SeamSpec, hooks: Sequence[Hook], context: Any, adopt: Adopt | None) -> Ruling:
+async def _ask(
+    run: RunState, spec: SeamSpec, hooks: Sequence[Hook], context: Any, adopt: Adopt | None, times: list[int] | None = None
+) -> Ruling:
+    """Ask them one after the other. `times`, if given, takes the microseconds that each of those asked took."""
     changes: dict[str, Any] = {}
     heard: list[tuple[Verdict, Hook]] = []
-    outer_scope, default_timeout, slow = run.scope, run.limits.hook_timeout, run.slow_hook
+    outer_scope, default_timeout, slow = run.scope, run.limits.hook_timeout, run.slow_hook if times is None else -1.0
     run.enter_guarded()
     began = perf_counter()
     for hook in hooks:
@@ -94,7 +97,7 @@ async def _ask(run: RunState, spec: SeamSpec, hooks: Sequence[Hook], context: An
             run.enter_guarded()
         ended = perf_counter()
         if ended - began > slow:
-            _warn_slow(hook, ended - began)
+            _took(run, hook, ended - began, times)
         began = ended
         if verdict is not None:
             if type(verdict) is Replace:
@@ -195,13 +198,14 @@ async def _ask_or_recall(run: RunState, spec: SeamSpec, hooks: Sequence[Hook], c
     elif spec.value is None and journal.knows_reply():
         return Ruling(context, {})  # nobody needs a key for a request that has been answered
     names = [hook.name for hook in hooks]
+    times: list[int] = []
     try:
-        ruling = await _ask(run, spec, hooks, context, adopt)
+        ruling = await _ask(run, spec, hooks, context, adopt, times)
     except BaseException:
-        journal.ruled(run, spec.name, call_id, names, None)
+        journal.ruled(run, spec.name, call_id, names, None, times)
         raise
     if past is None:
-        journal.ruled(run, spec.name, call_id, names, ruling)
+        journal.ruled(run, spec.name, call_id, names, ruling, times)
     return ruling
 
 
@@ -312,6 +316,14 @@ def in_thread(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> asyncio.F
 
 
 _slow_hooks: set[tuple[str, str]] = set()
+
+
+def _took(run: RunState, hook: Hook, seconds: float, times: list[int] | None) -> None:
+    """A hook was slow, or the journal wants to know how long each one took, those that decided nothing too."""
+    if times is not None:
+        times.append(round(seconds * 1e6))
+    if seconds > run.slow_hook:
+        _warn_slow(hook, seconds)
 
 
 def _warn_slow(hook: Hook, took: float) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import struct
+import sys
 import threading
+import weakref
 from pathlib import Path
 
 from ..errors import RunBusy
@@ -25,6 +28,7 @@ class Leases:
         self._guard = threading.Lock()
         self._file: int | None = None
         self._pid = 0
+        _of_this_process.add(self)
 
     def take(self, run_id: str, row: int) -> Lease:
         with self._guard:
@@ -41,6 +45,15 @@ class Leases:
                     raise RunBusy(f"run {run_id} is going on in another process: wait for it, or use its result") from None
             self._held.add(row)
         return Lease(self, row)
+
+    def is_held(self, row: int) -> bool:
+        """Whether somebody goes on with the run of this row: in this process, or in another one. Takes nothing."""
+        here = [leases for leases in _of_this_process if leases._path.absolute() == self._path.absolute()]
+        if any(leases._pid == os.getpid() and row in leases._held for leases in here):
+            return True
+        if fcntl is None:  # pragma: no cover - Windows
+            return False
+        return _locked_elsewhere(self._path, row)
 
     def give_back(self, row: int) -> None:
         with self._guard:
@@ -65,3 +78,27 @@ class Lease:
 
     def release(self) -> None:
         self._leases.give_back(self._row)
+
+
+# --- looking without taking ----------------------------------------------------------------------
+
+_of_this_process: weakref.WeakSet[Leases] = weakref.WeakSet()
+"""The system does not tell a process of its own locks."""
+
+_looking: dict[Path, int] = {}
+"""Files opened to look at their locks. Never closed: closing one would give back all locks this process has on that file."""
+
+_FLOCK = "qqihh" if sys.platform == "darwin" else "hhqqi"  # start, length, process, type, from where; elsewhere type first
+
+
+def _locked_elsewhere(path: Path, row: int) -> bool:
+    path = path.absolute()
+    file = _looking.get(path)
+    if file is None:
+        try:
+            file = _looking[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:  # nobody has ever taken a lease
+            return False
+    wanted = (row, 1, 0, fcntl.F_RDLCK, os.SEEK_SET) if sys.platform == "darwin" else (fcntl.F_RDLCK, os.SEEK_SET, row, 1, 0)
+    found = struct.unpack(_FLOCK, fcntl.fcntl(file, fcntl.F_GETLK, struct.pack(_FLOCK, *wanted)))
+    return bool(found[3 if sys.platform == "darwin" else 0] != fcntl.F_UNLCK)

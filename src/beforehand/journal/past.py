@@ -57,6 +57,11 @@ class Past(msgspec.Struct):
     notes: list[dict[str, Any]] = []
 
     @property
+    def suspended_calls(self) -> list[str]:
+        """The calls that waited for a person when it was suspended, those of sub-agents too."""
+        return [] if self.suspended is None else [pending["call_id"] for pending in self.suspended["pending"]]
+
+    @property
     def pending(self) -> dict[str, dict[str, Any]]:
         """The questions that nobody has answered yet, by the id of their call."""
         waiting = {} if self.suspended is None else {p["call_id"]: p for p in self.suspended["pending"]}

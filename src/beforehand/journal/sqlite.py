@@ -292,7 +292,16 @@ class Journal:
             for row in self.db.execute(query, values)
         ]
 
+    def ids(self, beginning: str = "") -> list[str]:
+        """The ids of the runs that begin so, oldest first."""
+        query = "SELECT run_id FROM runs WHERE substr(run_id, 1, ?) = ? ORDER BY id"
+        return [run_id for (run_id,) in self.db.execute(query, (len(beginning), beginning))]
+
     # --- who may go on with a run ---
+
+    def is_going_on(self, run_id: str) -> bool:
+        """Whether somebody on this machine goes on with a run right now."""
+        return self._leases.is_held(self.head(run_id).row)
 
     def lease(self, run_id: str, row: int) -> Lease:
         """The right to go on with a run, for one holder at a time on this machine. Raises `RunBusy`."""
