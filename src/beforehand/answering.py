@@ -6,10 +6,10 @@ Saying it only records it. Somebody then resumes the run.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 
 from .decisions import HumanAnswer
-from .durable import Recorded, load, owner_of, record_answer
+from .durable import Recorded, load, places_of, record_answer
 from .errors import UnknownAnswer, UsageError
 from .journal.log import RunLog
 from .journal.sqlite import Journal
@@ -23,7 +23,7 @@ async def answer_waiting(journal: Journal, run_id: str, call_id: str, answer: Hu
     Raises `UnknownAnswer` for a call that does not wait, or not any more, and `RunBusy` while somebody goes on with the run.
     """
     run_id, call_id = _outermost(journal, run_id, call_id)
-    with _held(journal, run_id):
+    async with _held(journal, run_id):
         recorded = load(journal, run_id)
         pending = recorded.past.pending
         if call_id not in pending:
@@ -38,8 +38,8 @@ async def settle_call(journal: Journal, run_id: str, call_id: str, result: ToolR
     Returns the id of the run the call is recorded in. Raises `UsageError` for any other call, and `RunBusy` while somebody
     goes on with the run.
     """
-    owner, inner = owner_of(journal, run_id, call_id)
-    with _held(journal, owner):
+    owner, inner = places_of(journal, run_id, call_id)[-1]
+    async with _held(journal, owner):
         recorded = load(journal, owner)
         call = recorded.past.calls.get(inner)
         if call is None or call.intent is None:
@@ -58,10 +58,10 @@ async def settle_call(journal: Journal, run_id: str, call_id: str, result: ToolR
     return owner
 
 
-@contextlib.contextmanager
-def _held(journal: Journal, run_id: str) -> Iterator[None]:
+@contextlib.asynccontextmanager
+async def _held(journal: Journal, run_id: str) -> AsyncIterator[None]:
     """Nobody else goes on with the run, or says something about it, meanwhile."""
-    lease = journal.lease(run_id, journal.head(run_id).row)
+    lease = await journal.hold(run_id)
     try:
         yield
     finally:

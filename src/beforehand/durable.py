@@ -216,24 +216,21 @@ async def record_answers(recorded: Recorded, answers: Mapping[str, HumanAnswer] 
 async def record_answer(
     journal: Journal, run_id: str, call_id: str, digest: str, answer: HumanAnswer | None, by: str
 ) -> None:
-    """Record one answer, in the run that asked: this one, or one inside a call of it."""
-    owner, inner = owner_of(journal, run_id, call_id)
-    log = RunLog(journal, journal.head(owner))
-    await log.answered(inner, digest, Deny(NOBODY) if answer is None else answer, by if answer is not None else "nobody")
-    if owner != run_id:  # the outer run hears of it too, so that it no longer waits for this
-        log = RunLog(journal, journal.head(run_id))
-        await log.answered(call_id, digest, Deny(NOBODY) if answer is None else answer, by)
+    """Record one answer: in the run that asked, and in those around it, so that none of them waits for it any more."""
+    given, who = (Deny(NOBODY), "nobody") if answer is None else (answer, by)
+    for owner, inner in reversed(places_of(journal, run_id, call_id)):
+        await RunLog(journal, journal.head(owner)).answered(inner, digest, given, who)
 
 
-def owner_of(journal: Journal, run_id: str, call_id: str) -> tuple[str, str]:
-    """The run in which a waiting call was asked about, and its id there. A sub-agent's call is named "outer/inner"."""
+def places_of(journal: Journal, run_id: str, call_id: str) -> list[tuple[str, str]]:
+    """The runs that know a call, and its id there, from `run_id` inwards. A sub-agent's call is named "outer/inner"."""
     place = call_id.find("/")
     while place >= 0:
         child = f"{run_id}/{call_id[:place]}"
         if journal.has(child):
-            return owner_of(journal, child, call_id[place + 1 :])
+            return [(run_id, call_id), *places_of(journal, child, call_id[place + 1 :])]
         place = call_id.find("/", place + 1)
-    return run_id, call_id
+    return [(run_id, call_id)]
 
 
 # --- what a recorded run came to -----------------------------------------------------------------

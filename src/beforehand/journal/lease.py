@@ -16,25 +16,33 @@ try:
 except ImportError:  # pragma: no cover - Windows, where a journal serves one process
     fcntl = None  # type: ignore[assignment]
 
+_guard = threading.RLock()
+
 
 class Leases:
-    """Locks on the bytes of one file: a run's row in the journal is its byte. They are the process's, so threads and tasks
-    are told apart here.
+    """Locks on the bytes of one file: a run's row in the journal is its byte.
+
+    The system gives locks to a process, whichever of its threads, tasks and journals asks, does not tell it of its own, and
+    takes all of them back when it closes the file once. So those of one process are told apart here.
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._path = Path(os.path.realpath(path))
         self._held: set[int] = set()
-        self._guard = threading.Lock()
         self._file: int | None = None
         self._pid = 0
-        _of_this_process.add(self)
+        with _guard:
+            _of_this_process.add(self)
+
+    def _beside(self) -> list[Leases]:
+        """All those of this process for the same file. What was held before a fork is not the fork's."""
+        return [leases for leases in _of_this_process if leases._path == self._path and leases._pid == os.getpid()]
 
     def take(self, run_id: str, row: int) -> Lease:
-        with self._guard:
+        with _guard:
             if self._pid != os.getpid():  # locks do not pass to a fork
                 self._held, self._file, self._pid = set(), None, os.getpid()
-            if row in self._held:
+            if any(row in leases._held for leases in self._beside()):
                 raise RunBusy(f"run {run_id} is going on in this process: wait for it, or use its result")
             if fcntl is not None:
                 if self._file is None:
@@ -47,27 +55,28 @@ class Leases:
         return Lease(self, row)
 
     def is_held(self, row: int) -> bool:
-        """Whether somebody goes on with the run of this row: in this process, or in another one. Takes nothing."""
-        here = [leases for leases in _of_this_process if leases._path.absolute() == self._path.absolute()]
-        if any(leases._pid == os.getpid() and row in leases._held for leases in here):
-            return True
-        if fcntl is None:  # pragma: no cover - Windows
-            return False
-        return _locked_elsewhere(self._path, row)
+        """Whether somebody goes on with the run of this row, in this process or another one. Takes nothing."""
+        with _guard:
+            if any(row in leases._held for leases in self._beside()):
+                return True
+            return fcntl is not None and _locked_elsewhere(self._path, row)
 
     def give_back(self, row: int) -> None:
-        with self._guard:
+        with _guard:
             if row in self._held and self._pid == os.getpid():
                 self._held.discard(row)
                 if fcntl is not None and self._file is not None:
                     fcntl.lockf(self._file, fcntl.LOCK_UN, 1, row)
 
     def close(self) -> None:
-        """Close the file, unless a run still goes on: closing it would give all locks back."""
-        with self._guard:
-            if self._file is not None and not self._held and self._pid == os.getpid():
+        """Close the file, unless a run still goes on in this process: closing it would give all locks back."""
+        with _guard:
+            if self._file is not None and self._pid == os.getpid() and not any(leases._held for leases in self._beside()):
                 os.close(self._file)
                 self._file = None
+
+
+_of_this_process: weakref.WeakSet[Leases] = weakref.WeakSet()
 
 
 class Lease:
@@ -82,23 +91,21 @@ class Lease:
 
 # --- looking without taking ----------------------------------------------------------------------
 
-_of_this_process: weakref.WeakSet[Leases] = weakref.WeakSet()
-"""The system does not tell a process of its own locks."""
-
 _looking: dict[Path, int] = {}
-"""Files opened to look at their locks. Never closed: closing one would give back all locks this process has on that file."""
+"""Files opened to look at their locks. They stay open: closing one would give back the locks this process has on that file."""
 
-_FLOCK = "qqihh" if sys.platform == "darwin" else "hhqqi"  # start, length, process, type, from where; elsewhere type first
+_DARWIN = sys.platform == "darwin"
+_FLOCK = "qqihh" if _DARWIN else "hhqqi"  # start, length, process, type, from where; elsewhere the last two come first
 
 
 def _locked_elsewhere(path: Path, row: int) -> bool:
-    path = path.absolute()
     file = _looking.get(path)
     if file is None:
         try:
             file = _looking[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:  # nobody has ever taken a lease
             return False
-    wanted = (row, 1, 0, fcntl.F_RDLCK, os.SEEK_SET) if sys.platform == "darwin" else (fcntl.F_RDLCK, os.SEEK_SET, row, 1, 0)
-    found = struct.unpack(_FLOCK, fcntl.fcntl(file, fcntl.F_GETLK, struct.pack(_FLOCK, *wanted)))
-    return bool(found[3 if sys.platform == "darwin" else 0] != fcntl.F_UNLCK)
+    kind, start = fcntl.F_RDLCK, os.SEEK_SET
+    wanted = struct.pack(_FLOCK, *((row, 1, 0, kind, start) if _DARWIN else (kind, start, row, 1, 0)))
+    found = struct.unpack(_FLOCK, fcntl.fcntl(file, fcntl.F_GETLK, wanted))
+    return bool(found[3 if _DARWIN else 0] != fcntl.F_UNLCK)

@@ -303,6 +303,10 @@ class Journal:
         """Whether somebody on this machine goes on with a run right now."""
         return self._leases.is_held(self.head(run_id).row)
 
+    async def hold(self, run_id: str) -> Lease:
+        """`lease`, by the run's id. Raises `UnknownRun` too."""
+        return self.lease(run_id, self.head(run_id).row)
+
     def lease(self, run_id: str, row: int) -> Lease:
         """The right to go on with a run, for one holder at a time on this machine. Raises `RunBusy`."""
         return self._leases.take(run_id, row)
