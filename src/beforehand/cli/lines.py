@@ -68,13 +68,15 @@ class Lines:
         cut = "" if self._full or len(text) <= TEXT_CHARS else f" ... ({len(text) - TEXT_CHARS} more characters: --full)"
         return safe(" ".join((text[:TEXT_CHARS] if cut else text).split())) + cut
 
-    def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]], codes: Sequence[str] = ()) -> None:
-        """Columns as wide as their longest cell; the last is not padded. `codes` colour the rows."""
-        rows = [[self.one_line(cell) for cell in row] for row in rows]
-        widths = [max(len(cell) for cell in cells) for cells in zip(columns, *rows, strict=True)]
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]], codes: Sequence[str], indents: Sequence[int] = ()) -> None:
+        """Columns as wide as their longest cell; the last is not padded. `codes` colour the rows, `indents` move the first cell in."""
+        cells = [[self.one_line(cell) for cell in row] for row in rows]
+        for row, indent in zip(cells, indents, strict=False):
+            row[0] = "  " * indent + row[0]
+        widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
         self.add(self.painted(_padded(columns, widths), "1"))
-        for place, row in enumerate(rows):
-            self.add(self.painted(_padded(row, widths), codes[place] if codes else ""))
+        for row, code in zip(cells, codes, strict=True):
+            self.add(self.painted(_padded(row, widths), code))
 
 
 def _padded(cells: Sequence[str], widths: Sequence[int]) -> str:

@@ -39,16 +39,16 @@ def show_runs(journal: Journal, *, states: Sequence[str], since: int, as_json: b
             lines.add("No run is recorded." if not states and not since else "No run is like that.")
             return
         families = in_families(found)
-        rows = [_row(depth, run) for depth, run in families]
-        lines.table(COLUMNS, rows, [CODES.get(run.state, "") for _, run in families])
+        codes = [CODES.get(run.state, "") for _, run in families]
+        lines.table(COLUMNS, [_row(run) for _, run in families], codes, [depth for depth, _ in families])
 
 
-def _row(depth: int, run: RunSummary) -> tuple[str, ...]:
+def _row(run: RunSummary) -> tuple[str, ...]:
     state = f"suspended ({run.waiting} waiting)" if run.state == "suspended" else run.state
     if run.state == "ended" and run.why:
         state = f"ended ({run.why.partition(':')[0]})"
     prompt = run.prompt if len(run.prompt) <= PROMPT_WIDTH else f"{run.prompt[: PROMPT_WIDTH - 3]}..."
-    return "  " * depth + run.run_id, local_time(run.started), run.agent, state, str(run.turns), str(run.calls), prompt
+    return run.run_id, local_time(run.started), run.agent, state, str(run.turns), str(run.calls), prompt
 
 
 # --- export --------------------------------------------------------------------------------------
