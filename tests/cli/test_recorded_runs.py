@@ -30,14 +30,14 @@ async def book(seat: str) -> str:
         file.write(seat + "\\n")
     return f"booked {seat}"
 '''
-ASK = '''
+ASK = """
 from beforehand import Ask, hook
 
 @hook.before_tool_call
 def needs_a_person(call):
     if call.args["seat"] == "first":
         return Ask("Book first class?", options=["yes", "no"])
-'''
+"""
 
 
 @pytest.fixture
@@ -196,7 +196,9 @@ def test_hooks_are_told_apart_by_what_they_did(run_here: Run) -> None:
     told = run_here("trace", "--hooks")
     (watches,) = [line for line in told.out.splitlines() if "watches" in line]
     assert "never decided: if it only watches, make it a listener" in watches
-    (gate,) = [json.loads(line) for line in run_here("trace", "r1", "--hooks", "--json").out.splitlines() if "not_too_much" in line]
+    (gate,) = [
+        json.loads(line) for line in run_here("trace", "r1", "--hooks", "--json").out.splitlines() if "not_too_much" in line
+    ]
     assert (gate["calls"], gate["verdicts"]) == (3, {"Block": 1, "Ask": 1})
     assert gate["p50"] <= gate["p95"]
 
@@ -330,7 +332,10 @@ def test_a_signed_journal_is_checked_with_its_key(here: Path, run_here: Run, mon
         (("approvals", "--answer", "r1", "p3", "edit", "{"), "edit needs the arguments as a JSON object"),
         (("approvals", "--answer", "r1", "p3", "edit", "[1]"), "edit needs the arguments as a JSON object, not '[1]'"),
         (("approvals", "--answer", "r1", "p1", "approve"), "no call 'p1' of run r1 is waiting; waiting are p3"),
-        (("approvals", "--answer", "r1", "p3", "approve", "--key-env", "NONE"), "--key-env NONE: the environment has no such variable"),
+        (
+            ("approvals", "--answer", "r1", "p3", "approve", "--key-env", "NONE"),
+            "--key-env NONE: the environment has no such variable",
+        ),
         (("settle", "r1", "p1"), "say what became of the call: either --result TEXT or --failed TEXT"),
         (("settle", "r1", "p1", "--result", "x"), "call p1 of run r1 has an outcome: ran"),
         (("settle", "r1", "p3", "--result", "x"), "no call 'p3' of run r1 has begun"),
@@ -350,7 +355,14 @@ def test_what_is_written_wrongly_gets_one_line(run_here: Run, words: tuple[str, 
 @pytest.mark.usefixtures("here")
 def test_to_look_makes_no_file(here: Path, run_here: Run) -> None:
     before = sorted(path.name for path in here.iterdir())
-    for words in (("runs",), ("trace", "r"), ("verify",), ("approvals",), ("export", "r"), ("approvals", "--answer", "r", "c", "deny")):
+    for words in (
+        ("runs",),
+        ("trace", "r"),
+        ("verify",),
+        ("approvals",),
+        ("export", "r"),
+        ("approvals", "--answer", "r", "c", "deny"),
+    ):
         assert run_here(*words).code == 2
     assert sorted(path.name for path in here.iterdir()) == before
 

@@ -64,7 +64,9 @@ def teller(path: Path | Journal, *replies: Any, **options: Any) -> Agent:
 def with_sub_agent(path: Path | Journal, outer: list[Any], inner: list[Any], hooks: Any = (not_too_much,)) -> Agent:
     """An agent whose tool `sub` is another agent, which pays."""
     child = Agent(model=ScriptedModel(inner), tools=[pay], hooks=hooks, name="child")
-    return Agent(model=ScriptedModel(outer), tools=[child.as_tool("sub", "A helper."), pay], hooks=hooks, name="parent", journal=path)
+    return Agent(
+        model=ScriptedModel(outer), tools=[child.as_tool("sub", "A helper."), pay], hooks=hooks, name="parent", journal=path
+    )
 
 
 def cut(journal: Journal, run_id: str, path: Path, after: str, nth: int = 1) -> Journal:

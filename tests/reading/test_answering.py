@@ -51,7 +51,7 @@ async def test_an_answer_counts_when_somebody_resumes(tmp_path: Path, answer: An
     journal.close()
     result = await teller(tmp_path / "r.db", text("Done.")).resume("r")
     assert result.stop_reason == "completed"
-    assert [m.text for m in result.messages if m.role == "tool"][0].startswith(reads)
+    assert next(m.text for m in result.messages if m.role == "tool").startswith(reads)
     assert verify(Journal(tmp_path / "r.db")) == []
 
 
@@ -59,7 +59,7 @@ async def test_an_edit_that_the_tool_does_not_take_is_refused_where_it_would_run
     journal = await suspended(tmp_path / "r.db")
     await answer_waiting(journal, "r", "p1", Edit({"amount": "much"}), "ann")
     result = await teller(tmp_path / "r.db", text("Done.")).resume("r")
-    assert "arguments that the tool does not take" in [m.text for m in result.messages if m.role == "tool"][0]
+    assert "arguments that the tool does not take" in next(m.text for m in result.messages if m.role == "tool")
 
 
 async def test_a_call_is_answered_once(tmp_path: Path) -> None:

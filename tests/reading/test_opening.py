@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import sqlite3
@@ -103,8 +104,12 @@ async def test_who_may_not_write_the_file_nor_its_folder_reads_it(tmp_path: Path
     for parent in (tmp_path, *tmp_path.parents[:2]):
         parent.chmod(0o755)
     uid = NOBODY if os.getuid() == 0 else 0
-    reads = subprocess.run(
-        [sys.executable, "-c", READ, str(folder / "runs.db"), str(uid)], capture_output=True, text=True, check=False
+    reads = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-c", READ, str(folder / "runs.db"), str(uid)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     folder.chmod(0o755)
     assert f"('r', 'completed', {count})" in reads.stdout or f"('r', 'unfinished', {count})" in reads.stdout, reads.stderr
@@ -121,7 +126,9 @@ async def test_a_newer_format_is_refused_in_one_line(tmp_path: Path) -> None:
         summaries(Journal(path, readonly=True))
 
 
-@pytest.mark.parametrize(("content", "why"), [(b"no database at all, but text" * 99, "not a journal that can be read"), (b"", "is empty")])
+@pytest.mark.parametrize(
+    ("content", "why"), [(b"no database at all, but text" * 99, "not a journal that can be read"), (b"", "is empty")]
+)
 def test_a_file_that_is_no_journal_is_refused_in_one_line(tmp_path: Path, content: bytes, why: str) -> None:
     path = tmp_path / "runs.db"
     path.write_bytes(content)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
@@ -86,9 +87,9 @@ async def test_a_run_that_this_process_goes_on_with_is_running(tmp_path: Path) -
     assert only(journal).state == "unfinished"
 
 
-async def test_a_run_that_another_process_goes_on_with_is_running(tmp_path: Path) -> None:
+def test_a_run_that_another_process_goes_on_with_is_running(tmp_path: Path) -> None:
     agent = teller(tmp_path / "whole.db", looks("a"), text("Done."))
-    await agent.run("go", run_id="r")
+    asyncio.run(agent.run("go", run_id="r"))
     path = tmp_path / "cut.db"
     cut(agent.plan.journal, "r", path, "outcome").close()
     reader = Journal(path, readonly=True)
@@ -172,7 +173,7 @@ def test_two_runs_that_begin_so_are_named(tmp_path: Path) -> None:
 
 def test_an_unknown_run_suggests_the_nearest(tmp_path: Path) -> None:
     journal = named(tmp_path, "deploy-1")
-    with pytest.raises(UnknownRun, match="no run 'deplay-1' is recorded in .*: did you mean deploy-1"):
+    with pytest.raises(UnknownRun, match=r"no run 'deplay-1' is recorded in .*: did you mean deploy-1"):
         find_run(journal, "deplay-1")
     with pytest.raises(UnknownRun, match="`beforehand runs` lists them"):
         find_run(journal, "%")

@@ -101,7 +101,9 @@ async def test_a_call_cancelled_with_a_steered_one_names_who_steered(tmp_path: P
     def gate(call: Any) -> Any:
         return Steer("other way")
 
-    agent = Agent(model=ScriptedModel([[looks("a"), pays(1)], text("b")]), tools=[look, pay], hooks=[gate], journal=tmp_path / "r.db")
+    agent = Agent(
+        model=ScriptedModel([[looks("a"), pays(1)], text("b")]), tools=[look, pay], hooks=[gate], journal=tmp_path / "r.db"
+    )
     (said,) = of(await told(agent), "outcome", "l1")
     assert (said["outcome"], said["by"]) == ("cancelled", "gate")
 

@@ -24,7 +24,12 @@ def show_waiting(journal: Journal, *, as_json: bool, plain: bool) -> None:
     """List every call that waits for a person, and every one of which nobody knows what became of it."""
     questions, lost = waiting(journal), uncertain(journal)
     if as_json:
-        json_lines([*({"waits_for": "approval", **_data(q)} for q in questions), *({"waits_for": "settlement", **_data(u)} for u in lost)])
+        json_lines(
+            [
+                *({"waits_for": "approval", **_data(q)} for q in questions),
+                *({"waits_for": "settlement", **_data(u)} for u in lost),
+            ]
+        )
         return
     with Lines(plain) as lines:
         for question in questions:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta, UTC
 
 import msgspec
 
@@ -68,8 +68,10 @@ class Lines:
         cut = "" if self._full or len(text) <= TEXT_CHARS else f" ... ({len(text) - TEXT_CHARS} more characters: --full)"
         return safe(" ".join((text[:TEXT_CHARS] if cut else text).split())) + cut
 
-    def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]], codes: Sequence[str], indents: Sequence[int] = ()) -> None:
-        """Columns as wide as their longest cell; the last is not padded. `codes` colour the rows, `indents` move the first cell in."""
+    def table(
+        self, columns: Sequence[str], rows: Sequence[Sequence[str]], codes: Sequence[str], indents: Sequence[int] = ()
+    ) -> None:
+        """Columns as wide as their longest cell. `codes` colour the rows, `indents` move their first cells in."""
         cells = [[self.one_line(cell) for cell in row] for row in rows]
         for row, indent in zip(cells, indents, strict=False):
             row[0] = "  " * indent + row[0]
@@ -113,12 +115,14 @@ def moment(text: str | None) -> int:
     number, unit = text[:-1], text[-1:]
     try:
         if unit in units and number.isascii() and number.isdigit():
-            when = datetime.now(timezone.utc) - timedelta(seconds=int(number) * units[unit])
+            when = datetime.now(UTC) - timedelta(seconds=int(number) * units[unit])
         else:
             when = datetime.fromisoformat(text)
         return int(when.timestamp() * 1e6)
     except (ValueError, OverflowError):
-        raise ConfigError(f"--since {text!r} is no time: write 2h, 30m, 7d, or a date such as 2026-05-31 or 2026-05-31T14:00") from None
+        raise ConfigError(
+            f"--since {text!r} is no time: write 2h, 30m, 7d, or a date such as 2026-05-31 or 2026-05-31T14:00"
+        ) from None
 
 
 def seconds_text(seconds: float) -> str:

@@ -50,7 +50,9 @@ def writer(path: Path, key_env: str | None) -> Journal:
 
 def runs(
     journal: JournalPath = RUNS_DB,
-    state: Annotated[list[str] | None, typer.Option("--state", help="Only runs of this state; may be given several times.")] = None,
+    state: Annotated[
+        list[str] | None, typer.Option("--state", help="Only runs of this state; may be given several times.")
+    ] = None,
     since: Since = None,
     as_json: AsJson = False,
     plain: Plain = False,
@@ -67,7 +69,9 @@ def runs(
 def trace(
     run: Annotated[str | None, typer.Argument(metavar="[RUN]", help="The run's id, or how it begins.")] = None,
     journal: JournalPath = RUNS_DB,
-    hooks: Annotated[bool, typer.Option("--hooks", help="What each hook did and how long it took; of all runs without RUN.")] = False,
+    hooks: Annotated[
+        bool, typer.Option("--hooks", help="What each hook did and how long it took; of all runs without RUN.")
+    ] = False,
     full: Annotated[bool, typer.Option("--full", help="Show long texts whole.")] = False,
     since: Since = None,
     as_json: AsJson = False,
@@ -114,7 +118,9 @@ def verify(
 
 
 def approvals(
-    answer: Annotated[bool, typer.Option("--answer", help="Record an answer: RUN CALL approve | deny REASON | edit JSON.")] = False,
+    answer: Annotated[
+        bool, typer.Option("--answer", help="Record an answer: RUN CALL approve | deny REASON | edit JSON.")
+    ] = False,
     words: Annotated[list[str] | None, typer.Argument(metavar="[RUN CALL ANSWER...]", help="With --answer.")] = None,
     journal: JournalPath = RUNS_DB,
     key_env: KeyEnv = None,
@@ -157,7 +163,9 @@ def resume(
     hooks: Annotated[list[Path] | None, typer.Option("--hooks", help="As the run began with.")] = None,
     tools: Annotated[list[Path] | None, typer.Option("--tools", help="As the run began with.")] = None,
     instructions: Annotated[str, typer.Option(help="What the agent is told beforehand.")] = "",
-    answer: Annotated[list[str] | None, typer.Option("--answer", help='CALL=approve, "CALL=deny REASON", "CALL=edit JSON".')] = None,
+    answer: Annotated[
+        list[str] | None, typer.Option("--answer", help='CALL=approve, "CALL=deny REASON", "CALL=edit JSON".')
+    ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse if tools or hooks have changed since.")] = False,
     journal: JournalPath = RUNS_DB,
     key_env: KeyEnv = None,

@@ -101,7 +101,8 @@ def close_report(result: RunResult, recorded: bool = False) -> int:
         args = msgspec.json.encode(pending.args).decode()
         complain(f"waiting for a person: {pending.name} {args}, asked by {pending.hook}: {pending.prompt} [{pending.call_id}]")
     if result.pending and recorded:
-        complain(f"answer with `beforehand approvals --answer {result.run_id} CALL approve`, then `beforehand resume {result.run_id}`")
+        run_id = result.run_id
+        complain(f"answer with `beforehand approvals --answer {run_id} CALL approve`, then `beforehand resume {run_id}`")
     return STOPPED
 
 

@@ -189,7 +189,9 @@ def _ask(step: Step, data: dict[str, Any]) -> list[Row]:
 
 
 def _answer(step: Step, data: dict[str, Any]) -> list[Row]:
-    what = {"approve": "approves", "deny": "declines", "edit": "approves with other arguments"}.get(data["answer"], data["answer"])
+    what = {"approve": "approves", "deny": "declines", "edit": "approves with other arguments"}.get(
+        data["answer"], data["answer"]
+    )
     detail = f": {data['reason']}" if data["reason"] else f": {_json(data['args'])}" if data["args"] is not None else ""
     tone: Tone = "refused" if data["answer"] == "deny" else "changed"
     return [Row("person", data["by"], f"{what}{detail} [{step.call}]", f"bound to digest {data['digest'][:16]}", tone)]
@@ -216,7 +218,9 @@ def _end(step: Step, data: dict[str, Any]) -> list[Row]:
     cost = f", cost {data['cost']:g}" if data["cost"] else ""
     size = f"{_counted(data['turns'], 'turn')}, {_counted(data['calls'] or 0, 'call')}"
     note = f"{size}, {data['tokens'][0]} tokens in, {data['tokens'][1]} out{cost}"
-    return [Row("event", "run ends", f"{data['stop_reason']}{why}", note, "ok" if data["stop_reason"] == "completed" else "refused")]
+    return [
+        Row("event", "run ends", f"{data['stop_reason']}{why}", note, "ok" if data["stop_reason"] == "completed" else "refused")
+    ]
 
 
 _MAKERS: dict[str, Callable[[Step, dict[str, Any]], list[Row]]] = {
@@ -256,7 +260,16 @@ def show_hooks(journal: Journal, beginning: str | None, *, since: int, as_json: 
             lines.add(f"No hook was registered in {len(chosen)} runs.")
             return
         rows = [
-            (one.seam, one.hook, str(one.calls), _duration(one.p50), _duration(one.p95), _verdicts(one), one.where or "", one.advice or "")
+            (
+                one.seam,
+                one.hook,
+                str(one.calls),
+                _duration(one.p50),
+                _duration(one.p95),
+                _verdicts(one),
+                one.where or "",
+                one.advice or "",
+            )
             for one in found
         ]
         lines.table(COLUMNS, rows, ["33" if one.advice else "" for one in found])

@@ -117,9 +117,7 @@ def summary_of(journal: Journal, row: RunRow) -> RunSummary:
         facts |= _ended(_end(row.last.body)) if row.last.kind == "end" else _not_ended(journal, row.run_id)
     except (msgspec.MsgspecError, JournalUnreadable, KeyError, TypeError, ValueError) as error:
         facts |= {"state": "unreadable", "why": str(error)}
-    return RunSummary(
-        run_id=row.run_id, parent=row.parent, started=row.first.at, last=row.last.at, records=row.records, **facts
-    )
+    return RunSummary(run_id=row.run_id, parent=row.parent, started=row.first.at, last=row.last.at, records=row.records, **facts)
 
 
 def _ended(end: _End) -> dict[str, Any]:
@@ -195,7 +193,7 @@ def find_run(journal: Journal, beginning: str) -> str:
 
 
 def waiting(journal: Journal) -> list[Waiting]:
-    """Every question that nobody has answered, oldest run first. A sub-agent's is named by the outermost run that waits for it."""
+    """Every question that nobody has answered, oldest run first. A sub-agent's is named by the outermost run that waits."""
     found: list[Waiting] = []
     seen: set[tuple[str, str]] = set()
     for row, past in _not_over(journal):

@@ -204,7 +204,8 @@ class _Story:
         fields = {
             "error": None if error is None else f"{error['type']}: {error['text']}",
             "interrupt": None if interrupt is None else interrupt.get("reason") or "interrupted",
-            "aborted": data.get("aborted"), "resend": data.get("resend"),
+            "aborted": data.get("aborted"),
+            "resend": data.get("resend"),
         }
         if any(value is not None for value in fields.values()):
             told.append(("reply", None, fields))
