@@ -162,7 +162,7 @@ def resume(
     base_url: Annotated[str | None, typer.Option(help="An OpenAI-compatible endpoint. It is not taken from the record.")] = None,
     hooks: Annotated[list[Path] | None, typer.Option("--hooks", help="As the run began with.")] = None,
     tools: Annotated[list[Path] | None, typer.Option("--tools", help="As the run began with.")] = None,
-    instructions: Annotated[str, typer.Option(help="What the agent is told beforehand.")] = "",
+    instructions: Annotated[str, typer.Option(help="What the agent is told beforehand; as recorded if left out.")] = "",
     answer: Annotated[
         list[str] | None, typer.Option("--answer", help='CALL=approve, "CALL=deny REASON", "CALL=edit JSON".')
     ] = None,

@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from ..answering import answer_waiting
 from ..conversation import Conversation
-from ..decisions import HumanAnswer
+from ..decisions import HumanAnswer, PendingApproval
 from ..durable import load
 from ..errors import ConfigError
 from ..eventstream import EventStream
 from ..journal.codec import read
 from ..journal.reading import find_run
-from ..decisions import PendingApproval
 from ..journal.sqlite import Journal
 from .approvals import person, read_answer
 from .asking import Asker
@@ -24,9 +23,11 @@ async def resume_job(job: Job, beginning: str, answers: Sequence[str], strict: b
     journal: Journal = job.journal
     run_id = find_run(journal, beginning)
     given = _answers(answers)
+    start = journal.records(run_id)[0].data
     if not job.model:
-        start = journal.records(run_id)[0].data
         job = job._replace(model=f"{start['provider']}:{start['model']}")
+    if not job.instructions:
+        job = job._replace(instructions=start.get("system") or "")
 
     async def begin(talk: Conversation, asker: Asker, events: Sequence[str]) -> EventStream:
         for call_id, answer in given.items():

@@ -15,7 +15,7 @@ from ..journal.reading import STATES, RunSummary, find_run, in_families, summari
 from ..journal.sqlite import Journal
 from ..journal.verify import verify
 from ..messages import Message, is_sendable
-from ..models.openai_wire import encode_message
+from ..models.openai_wire import encode_message, encode_system
 from .lines import Lines, json_lines, local_time
 from .terminal import complain, safe, safe_json
 
@@ -67,6 +67,8 @@ def export_run(journal: Journal, beginning: str, out: Path | None, raw: bool) ->
     else:
         past = read_past(records)
         lines = _encoded([*history_before(journal, past.start), *past.messages])
+        if system := past.start.get("system"):
+            lines.insert(0, encode_system(system))
     if out is None:
         shown = map(safe_json, lines) if sys.stdout.isatty() else lines
         sys.stdout.buffer.write(b"".join([line + b"\n" for line in shown]))
