@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from beforehand import Agent, Limits, tool
+from beforehand import Agent, Limits, hook, tool
 from beforehand.journal import Journal
 from beforehand.testing import ScriptedModel, text, tool_call
 
@@ -21,6 +24,11 @@ TURNS = 1000
 async def add(a: int, b: int) -> int:
     """Add two numbers."""
     return a + b
+
+
+@hook.before_tool_call
+def watch(call: Any) -> None:
+    """Decides nothing."""
 
 
 def script(turns: int) -> list[Any]:
@@ -75,6 +83,46 @@ def main() -> None:
         began = time.perf_counter()
         asyncio.run(agent(ScriptedModel([text("done")]), journal=cut).resume("r0"))
         print(f"resume of a run of {TURNS} turns           {time.perf_counter() - began:.3f} s (bound 0.5)")
+        reading(folder)
+
+
+def command(*words: str) -> tuple[float, float]:
+    """Seconds that a process takes from start to end, and seconds of CPU: the best of seven."""
+    wall = cpu = float("inf")
+    for _ in range(7):
+        before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+        subprocess.run([sys.executable, *words], stdout=subprocess.DEVNULL, check=True)
+        wall = min(wall, time.perf_counter() - began)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu = min(cpu, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return wall, cpu
+
+
+def reading(folder: Path) -> None:
+    """What it takes to look: each command as a process, less the start of Python itself."""
+    path = folder / "long.db"
+    turns = 10_000 // 8  # records a turn
+    one = agent(ScriptedModel(script(turns)), journal=Journal(path, durability="normal"), hooks=[watch])
+    asyncio.run(one.run("go", run_id="long"))
+    records = one.plan.journal.head("long").records
+    one.plan.journal.close()
+    many = Journal(folder / "many.db", durability="normal")
+    start, end = one.plan.journal.records("long")[0], one.plan.journal.records("long")[-1]
+    for number in range(10_000):
+        many.append(many.open_run(f"run-{number}", (start.kind, start.at, start.body)), [(end.kind, end.at, end.body)])
+    many.close()
+    python = command("-c", "pass")
+    print(f"Python itself takes {python[0]:.3f} s to start and end ({python[1]:.3f} CPU); above that take:")
+    for name, words, bound in (
+        ("import beforehand", ("-c", "import beforehand"), ""),
+        ("beforehand --version", ("-m", "beforehand", "--version"), ""),
+        (f"trace of {records} records", ("-m", "beforehand", "trace", "long", "--journal", str(path)), ", bound 0.3"),
+        ("  the same as JSON", ("-m", "beforehand", "trace", "long", "--json", "--journal", str(path)), ""),
+        ("  its hooks", ("-m", "beforehand", "trace", "long", "--hooks", "--journal", str(path)), ""),
+        ("list of 10,000 runs", ("-m", "beforehand", "runs", "--journal", str(folder / "many.db")), ""),
+    ):
+        wall, cpu = command(*words)
+        print(f"  {name:<40} {wall - python[0]:.3f} s ({cpu - python[1]:.3f} CPU{bound})")
 
 
 def _without_end(journal: Journal, path: Path) -> Journal:
