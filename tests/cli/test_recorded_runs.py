@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import pty
+import signal
 import sqlite3
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +18,7 @@ import pytest
 from beforehand import Agent, CustomMessage, tool
 from beforehand.journal import Journal
 from beforehand.testing import ScriptedModel, tool_call
-from cli.command import beforehand, calls, endpoint, says
+from cli.command import COMMAND, beforehand, calls, endpoint, says
 from reading.recorded import cut, looks, pay, pays, teller, text, with_sub_agent
 
 Run = Callable[..., Any]
@@ -396,3 +400,39 @@ def test_a_list_of_no_runs_says_so(here: Path, run_here: Run) -> None:
     assert run_here("runs", "--since", "1h").out.count("\n") == 2
     assert run_here("runs", "--since", "2999-01-01").out == "No run is like that.\n"
     assert run_here("trace", "--hooks").out == "No hook was registered in 1 runs.\n"
+
+
+# --- at a terminal -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("typed", "code", "answer"),
+    [(b"y\n", 0, "Approve"), (b"n\nToo dear.\n", 0, "Deny"), (None, 130, None)],
+    ids=["yes", "no", "ctrl-c"],
+)
+def test_resume_asks_whoever_sits_there_and_after_ctrl_c_the_question_stays(
+    here: Path, run_here: Run, typed: bytes | None, code: int, answer: str | None
+) -> None:
+    with endpoint(calls("book", seat="first"), says("As you say.")) as server:
+        at = ("--base-url", server.url)
+        run_here("run", "Book", *WITH, *at, "--journal", "runs.db")
+        keyboard, end = pty.openpty()
+        command = [*COMMAND, "resume", one_run_id(run_here), *WITH, *at]
+        with subprocess.Popen(command, cwd=here, stdin=end, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as going:
+            os.close(end)
+            assert going.stderr is not None
+            seen = b""
+            while b"[e]dit:" not in seen:
+                piece = os.read(going.stderr.fileno(), 4096)
+                assert piece, seen
+                seen += piece
+            if typed is None:
+                going.send_signal(signal.SIGINT)
+            else:
+                os.write(keyboard, typed)
+            going.communicate(timeout=60)
+        os.close(keyboard)
+    records = Journal(here / "runs.db", readonly=True).records(one_run_id(run_here))
+    assert [r.data["answer"]["is"] for r in records if r.kind == "answer"] == ([] if answer is None else [answer])
+    assert ("completed" if answer else "suspended (1 waiting)") in run_here("runs").out
+    assert going.returncode == code

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -27,9 +26,10 @@ def table(first: str, second: str, rows: Mapping[str, str]) -> str:
 def fresh(page: str) -> str:
     """The page with its tables as they should be."""
     for name, (first, second, rows) in TABLES.items():
-        pattern = rf"<!-- {name} -->\n.*?<!-- /{name} -->"
-        page, count = re.subn(pattern, lambda _, n=name, t=table(first, second, rows): f"<!-- {n} -->\n{t}\n<!-- /{n} -->", page, flags=re.DOTALL)
-        assert count == 1, f"docs/journal.md has no place for the table {name!r}"
+        before, opening, rest = page.partition(f"<!-- {name} -->\n")
+        _, closing, after = rest.partition(f"<!-- /{name} -->")
+        assert opening and closing, f"docs/journal.md has no place for the table {name!r}"
+        page = f"{before}{opening}{table(first, second, rows)}\n{closing}{after}"
     return page
 
 

@@ -8,6 +8,8 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -80,13 +82,21 @@ def test_the_newest_records_are_read_from_the_log_of_a_process_that_is_gone(tmp_
     assert [run.run_id for run in summaries(Journal(path, readonly=True))] == ["w"]
 
 
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that other users may look into: those of pytest are for its own user alone."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
 @pytest.mark.parametrize("left", ["nothing", "log and index", "log"])
-async def test_who_may_not_write_the_file_nor_its_folder_reads_it(tmp_path: Path, left: str) -> None:
+async def test_who_may_not_write_the_file_nor_its_folder_reads_it(tmp_path: Path, open_folder: Path, left: str) -> None:
     """As another user where the tests run as root, whom no permission stops; else as the same one."""
     whole = tmp_path / "whole"
     whole.mkdir()
     count = await finished(whole / "runs.db")
-    folder = tmp_path / "locked"
+    folder = open_folder / "locked"
     folder.mkdir()
     if left == "nothing":
         shutil.copy(whole / "runs.db", folder)
@@ -101,8 +111,6 @@ async def test_who_may_not_write_the_file_nor_its_folder_reads_it(tmp_path: Path
         file.chmod(0o444)
     before = {file.name: file.read_bytes() for file in folder.iterdir() if not file.name.endswith("-shm")}
     folder.chmod(0o555)
-    for parent in (tmp_path, *tmp_path.parents[:2]):
-        parent.chmod(0o755)
     uid = NOBODY if os.getuid() == 0 else 0
     reads = await asyncio.to_thread(
         subprocess.run,
@@ -179,3 +187,16 @@ def test_closing_another_journal_on_the_file_gives_no_lease_back(tmp_path: Path)
     taken = subprocess.run([sys.executable, "-c", TAKE, str(path)], capture_output=True, text=True, check=False)
     lease.release()
     assert (taken.stdout, taken.stderr) == ("busy\n", "")
+
+
+def test_a_journal_in_a_folder_that_may_not_be_looked_into_is_refused_in_one_line(tmp_path: Path) -> None:
+    """As another user where the tests run as root, whom no permission stops."""
+    Journal(tmp_path / "runs.db").open_run("r", ("run", 1, b"{}"))
+    tmp_path.chmod(0o000)
+    uid = NOBODY if os.getuid() == 0 else 0
+    refused = subprocess.run(
+        [sys.executable, "-c", READ, str(tmp_path / "runs.db"), str(uid)], capture_output=True, text=True, check=False
+    )
+    tmp_path.chmod(0o700)
+    assert refused.stderr.splitlines()[-1].endswith("runs.db cannot be read: Permission denied")
+    assert "JournalUnreadable" in refused.stderr

@@ -11,7 +11,7 @@ import msgspec
 from ..answering import answer_waiting, settle_call
 from ..decisions import Approve, Deny, Edit, HumanAnswer
 from ..errors import ConfigError
-from ..journal.reading import Uncertain, Waiting, find_run, uncertain, waiting
+from ..journal.reading import Uncertain, Waiting, find_run, needs_people
 from ..journal.sqlite import Journal
 from ..tools import ToolResult
 from .lines import Lines, json_lines, local_time
@@ -22,7 +22,7 @@ FORMS = "approve, deny [REASON], or edit JSON"
 
 def show_waiting(journal: Journal, *, as_json: bool, plain: bool) -> None:
     """List every call that waits for a person, and every one of which nobody knows what became of it."""
-    questions, lost = waiting(journal), uncertain(journal)
+    questions, lost = needs_people(journal)
     if as_json:
         json_lines(
             [

@@ -58,5 +58,5 @@ async def _ask_the_rest(journal: Journal, run_id: str, asker: Asker) -> None:
     for call_id, written in load(journal, run_id).past.pending.items():
         answer = await asker(read(written, PendingApproval))
         if asker.stopped:
-            return
+            raise KeyboardInterrupt
         await answer_waiting(journal, run_id, call_id, answer, person())

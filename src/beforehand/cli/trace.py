@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from ..errors import JournalUnreadable
+from ..journal.past import MALFORMED
 from ..journal.reading import find_run
 from ..journal.sqlite import Journal
 from ..journal.steps import Step, steps
@@ -33,8 +35,12 @@ def show_trace(journal: Journal, beginning: str, *, as_json: bool, plain: bool, 
         for step in told:
             _follow(open_calls, step)
             suspended = step.kind == "suspended" or (suspended and step.kind in ("answer", "settled"))
-            for row in rows_of(step, inside, run_id):
-                lines.row(f"{step.n:>5} {step.seconds:>9.3f}", row)
+            try:
+                rows = rows_of(step, inside, run_id)
+                for row in rows:
+                    lines.row(f"{step.n:>5} {step.seconds:>9.3f}", row)
+            except MALFORMED as error:
+                raise JournalUnreadable(f"run {run_id}, record {step.n} ({step.kind}) cannot be shown: {error}") from None
         if open_calls and not suspended and not journal.is_going_on(run_id):
             for call_id, step in open_calls.items():
                 lines.add(lines.one_line(f"{step.data['name']} [{call_id}]: {MISSING}"))

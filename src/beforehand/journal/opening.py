@@ -29,11 +29,11 @@ CREATE UNIQUE INDEX IF NOT EXISTS records_of_run ON records (run, n);
 
 def open_database(path: Path, key: bytes | None, readonly: bool) -> sqlite3.Connection:
     """A connection to the journal `path`, which is made if need be. Raises `JournalUnreadable` for anything else."""
-    if readonly and not path.is_file():
-        raise JournalUnreadable(f"there is no journal {path}")
-    if not path.parent.is_dir():
-        raise JournalUnreadable(f"the journal {path} cannot be opened: there is no folder {path.parent}")
     try:
+        if readonly and not path.is_file():
+            raise JournalUnreadable(f"there is no journal {path}")
+        if not path.parent.is_dir():
+            raise JournalUnreadable(f"the journal {path} cannot be opened: there is no folder {path.parent}")
         if readonly:
             db = connect_readonly(path, BUSY_SECONDS)
         else:

@@ -68,6 +68,14 @@ class Past(msgspec.Struct):
         return {call_id: p for call_id, p in waiting.items() if not ((call := self.calls.get(call_id)) and call.answers)}
 
 
+MALFORMED = (LookupError, TypeError, ValueError, AttributeError, AssertionError, RecursionError, msgspec.MsgspecError)
+"""What a record raises whose body is not what its kind says."""
+
+
+def unreadable(record: Record, error: Exception) -> JournalUnreadable:
+    return JournalUnreadable(f"run {record.run_id}, record {record.n} ({record.kind}) cannot be read: {error}")
+
+
 def check_chain(records: Sequence[Record], before: bytes, key: bytes | None) -> int | None:
     """The number of the first record that is not as it was written, `None` if all are. `before` is what the first follows."""
     for place, record in enumerate(records, records[0].n if records else 1):
@@ -89,8 +97,8 @@ def read_past(records: Sequence[Record], go_on: bool = False) -> Past:
         data = record.data
         try:
             reader.take(record.kind, data)
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError, msgspec.ValidationError) as error:
-            raise JournalUnreadable(f"run {record.run_id}, record {record.n} ({record.kind}) cannot be read: {error}") from None
+        except MALFORMED as error:
+            raise unreadable(record, error) from None
     if go_on:
         reader.go_on()
     return reader.past

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from typing import Any, Literal
 
@@ -9,10 +10,10 @@ import msgspec
 
 from ..decisions import PendingApproval
 from ..errors import JournalUnreadable, UnknownRun, UsageError, nearest
-from ..frozen import Frozen, FrozenDict, freeze
+from ..frozen import Frozen, FrozenDict
 from .chain import Record
 from .codec import read
-from .past import Past, read_past
+from .past import MALFORMED, Past, read_past
 from .sqlite import Journal, RunRow
 
 State = Literal["running", "completed", "ended", "suspended", "error", "unfinished", "unreadable"]
@@ -28,6 +29,8 @@ STATES: dict[str, str] = {
 """How a run can stand."""
 
 PROMPT_CHARS = 200
+
+logger = logging.getLogger("beforehand")
 
 
 class RunSummary(Frozen, kw_only=True):
@@ -115,7 +118,7 @@ def summary_of(journal: Journal, row: RunRow) -> RunSummary:
         start = _start(row.first.body)
         facts |= {"agent": start.agent, "prompt": _beginning(start.prompts)}
         facts |= _ended(_end(row.last.body)) if row.last.kind == "end" else _not_ended(journal, row.run_id)
-    except (msgspec.MsgspecError, JournalUnreadable, KeyError, TypeError, ValueError) as error:
+    except (JournalUnreadable, *MALFORMED) as error:
         facts |= {"state": "unreadable", "why": str(error)}
     return RunSummary(run_id=row.run_id, parent=row.parent, started=row.first.at, last=row.last.at, records=row.records, **facts)
 
@@ -194,50 +197,62 @@ def find_run(journal: Journal, beginning: str) -> str:
 
 def waiting(journal: Journal) -> list[Waiting]:
     """Every question that nobody has answered, oldest run first. A sub-agent's is named by the outermost run that waits."""
-    found: list[Waiting] = []
-    seen: set[tuple[str, str]] = set()
-    for row, past in _not_over(journal):
-        if past.suspended is None or journal.is_going_on(row.run_id):
-            continue
-        asked = row.last.at if row.last.kind == "suspended" else row.first.at
-        for call_id, written in past.pending.items():
-            if (row.run_id, call_id) in seen:
-                continue
-            found.append(Waiting(row.run_id, read(written, PendingApproval), asked))
-            run_id, inner = row.run_id, call_id
-            while (place := inner.find("/")) >= 0:  # the same question, as the runs inside know it
-                run_id, inner = f"{run_id}/{inner[:place]}", inner[place + 1 :]
-                seen.add((run_id, inner))
-    return found
+    return needs_people(journal)[0]
 
 
 def uncertain(journal: Journal) -> list[Uncertain]:
     """Every call whose process ended while it ran, and that is not run again by itself."""
-    found: list[Uncertain] = []
-    for row, past in _not_over(journal):
-        begun = [call.intent for call in past.calls.values() if call.intent is not None and call.outcome is None]
-        open_calls = [intent for intent in begun if past.calls[intent["call"]].settled is None and intent["replay"] != "safe"]
-        if past.suspended is None and open_calls and not journal.is_going_on(row.run_id):
-            times = _times(journal.records(row.run_id))
-            found += [uncertain_of(row.run_id, intent, times[intent["call"]]) for intent in open_calls]
-    return found
+    return needs_people(journal)[1]
 
 
-def uncertain_of(run_id: str, intent: dict[str, Any], begun: int) -> Uncertain:
-    return Uncertain(run_id, intent["call"], intent["name"], freeze(intent["args"]), intent["replay"], intent["key"], begun)
+def needs_people(journal: Journal) -> tuple[list[Waiting], list[Uncertain]]:
+    """Everything that waits for a person: questions, and calls that only a person can say the outcome of.
 
-
-def _times(records: list[Record]) -> dict[str, int]:
-    return {record.data["call"]: record.at for record in records if record.kind == "intent"}
-
-
-def _not_over(journal: Journal) -> Iterable[tuple[RunRow, Past]]:
-    """The runs without an end, with their past. One that cannot be read has nothing to say here."""
+    A run that cannot be read is logged, and left out.
+    """
+    questions: dict[tuple[str, str], Waiting] = {}
+    lost: list[Uncertain] = []
+    inside: set[tuple[str, str]] = set()
     for row in journal.runs():
-        if row.last.kind != "end":
-            try:
-                past = read_past(journal.records(row.run_id))
-            except (JournalUnreadable, msgspec.MsgspecError):
-                continue
-            if past.end is None:
-                yield row, past
+        if row.last.kind == "end" or journal.is_going_on(row.run_id):
+            continue
+        try:
+            records = journal.records(row.run_id)
+            past = read_past(records)
+            if past.suspended is not None:
+                found = _questions(row, past)
+            else:
+                found = []
+                lost += [] if past.end is not None else _lost(row.run_id, past, records)
+        except (JournalUnreadable, *MALFORMED) as error:
+            logger.warning("run %s cannot be read (`beforehand verify` says more): %s", row.run_id, error)
+            continue
+        for question in found:
+            questions[question.run_id, question.call_id] = question
+            inside.update(_as_known_inside(question))
+    return [question for place, question in questions.items() if place not in inside], lost
+
+
+def _questions(row: RunRow, past: Past) -> list[Waiting]:
+    asked = row.last.at if row.last.kind == "suspended" else row.first.at
+    return [Waiting(row.run_id, read(written, PendingApproval), asked) for written in past.pending.values()]
+
+
+def _as_known_inside(question: Waiting) -> list[tuple[str, str]]:
+    """The same question, as the runs inside the calls know it."""
+    places = []
+    run_id, inner = question.run_id, question.call_id
+    while (place := inner.find("/")) >= 0:
+        run_id, inner = f"{run_id}/{inner[:place]}", inner[place + 1 :]
+        places.append((run_id, inner))
+    return places
+
+
+def _lost(run_id: str, past: Past, records: list[Record]) -> list[Uncertain]:
+    begun = {record.data["call"]: record.at for record in records if record.kind == "intent"}
+    open_calls = [call.intent for call in past.calls.values() if call.outcome is None and call.settled is None]
+    return [
+        read({**intent, "run_id": run_id, "call_id": intent["call"], "begun": begun[intent["call"]]}, Uncertain)
+        for intent in open_calls
+        if intent is not None and intent["replay"] != "safe"
+    ]

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from ..errors import JournalUnreadable
 from ..frozen import Frozen
 from ..seams import BY_NAME
 from .chain import Record
+from .past import MALFORMED, unreadable
 
 STEPS: dict[str, str] = {
     "run": "agent, model, provider, prompts, tools, hooks, follows (the run before it), history (how many messages), parent_call",
@@ -74,8 +74,10 @@ def steps(records: Sequence[Record]) -> Iterator[Step]:
     for record in records:
         try:
             told = story.tell(record.kind, record.data)
-        except (msgspec.MsgspecError, LookupError, TypeError, ValueError, AttributeError) as error:
-            raise JournalUnreadable(f"run {record.run_id}, record {record.n} ({record.kind}) cannot be read: {error}") from None
+            if any(call is not None and type(call) is not str for _, call, _ in told):
+                raise TypeError("the id of its call is no text")
+        except MALFORMED as error:
+            raise unreadable(record, error) from None
         seconds = (record.at - began) / 1e6
         for kind, call, data in told:
             yield Step(record.n, record.at, seconds, kind, story.turn, call, data)

@@ -10,6 +10,7 @@ import msgspec
 from ..frozen import Frozen
 from ..seams import BY_NAME
 from .chain import Record
+from .past import MALFORMED, unreadable
 from .steps import silent
 
 LISTENER = "never decided: if it only watches, make it a listener, which nothing waits for"
@@ -50,18 +51,10 @@ def tally(records: Iterable[Record]) -> list[HookTally]:
     """Every hook that the runs of these records had, by seam, the most asked first."""
     hooks: dict[tuple[str, str], _Hook] = {}
     for record in records:
-        if record.kind == "run":
-            for name in record.data["hooks"]:
-                hook, _, seam = name.rpartition(" at ")
-                hooks.setdefault((seam, hook.rpartition(" (")[0] if _numbered(hook) else hook), _Hook())
-        elif record.kind == "ruling":
-            _count(hooks, record)
-        elif record.kind == "reply":
-            for decision in record.data.get("decisions", ()):
-                made = hooks.setdefault((decision.get("seam", "on_chunk"), decision["hook"]), _Hook())
-                made.calls += 1
-                made.times.append(decision["duration"])
-                _decided(made, decision)
+        try:
+            _take(hooks, record)
+        except MALFORMED as error:
+            raise unreadable(record, error) from None
     found = [
         HookTally(
             hook=name, seam=seam, where=made.where, calls=made.calls, p50=_quantile(made.times, 0.5),
@@ -72,20 +65,41 @@ def tally(records: Iterable[Record]) -> list[HookTally]:
     return sorted(found, key=lambda t: (BY_NAME[t.seam].number if t.seam in BY_NAME else 99, -t.calls, t.hook))
 
 
+def _take(hooks: dict[tuple[str, str], _Hook], record: Record) -> None:
+    if record.kind == "run":
+        for name in record.data["hooks"]:
+            hook, _, seam = name.rpartition(" at ")
+            _of(hooks, seam, hook.rpartition(" (")[0] if _numbered(hook) else hook)
+    elif record.kind == "ruling":
+        _count(hooks, record)
+    elif record.kind == "reply":
+        for decision in record.data.get("decisions", ()):
+            made = _of(hooks, decision.get("seam", "on_chunk"), decision["hook"])
+            made.calls += 1
+            made.times.append(float(decision["duration"]))
+            _decided(made, decision)
+
+
+def _of(hooks: dict[tuple[str, str], _Hook], seam: str, name: str) -> _Hook:
+    if not isinstance(seam, str) or not isinstance(name, str):
+        raise TypeError("the name of a hook or of its seam is no text")
+    return hooks.setdefault((seam, name), _Hook())
+
+
 def _count(hooks: dict[tuple[str, str], _Hook], record: Record) -> None:
     data = record.data
     seam, names, took = data["seam"], data["hooks"], data.get("took", ())
     decisions = data.get("decisions", ())
     for place, name in enumerate(names[: len(names) - len(silent(data)[1])]):
-        made = hooks.setdefault((seam, name), _Hook())
+        made = _of(hooks, seam, name)
         made.calls += 1
         if place < len(took):
             made.times.append(took[place] / 1e6)
     for decision in decisions:
-        made = hooks.setdefault((seam, decision["hook"]), _Hook())
+        made = _of(hooks, seam, decision["hook"])
         _decided(made, decision)
         if decision["verdict"] == "failed" and len(took) < len(names) and decision is decisions[-1]:
-            made.times.append(decision["duration"])  # it ended the run, and was not timed
+            made.times.append(float(decision["duration"]))  # it ended the run, and was not timed
 
 
 def _decided(made: _Hook, decision: dict[str, object]) -> None:
