@@ -251,6 +251,17 @@ def test_an_export_holds_the_history_before_the_run(here: Path, run_here: Run) -
     assert told.err.startswith("note: 1 messages are left out")
 
 
+def test_an_export_begins_with_the_instructions_where_they_are_on_record(here: Path, run_here: Run) -> None:
+    whole = record(Agent(model=ScriptedModel([text("Hello.")]), journal=here / "whole.db"), "Hi")
+    first, *rest = [(r.kind, r.at, r.body) for r in whole.records("r1")]
+    journal = Journal(here / "runs.db")
+    start = json.dumps({**json.loads(first[2]), "system": "Be kind."}).encode()
+    journal.append(journal.open_run("r1", (first[0], first[1], start)), rest)
+    journal.close()
+    messages = [json.loads(line) for line in run_here("export", "r1").out.splitlines()]
+    assert [(m["role"], m["content"]) for m in messages] == [("system", "Be kind."), ("user", "Hi"), ("assistant", "Hello.")]
+
+
 @pytest.mark.usefixtures("journal")
 def test_raw_records_are_the_chain_itself(here: Path, run_here: Run) -> None:
     from beforehand.journal.chain import Record, link

@@ -67,7 +67,7 @@ def runs(
 
 
 def trace(
-    run: Annotated[str | None, typer.Argument(metavar="[RUN]", help="The run's id, or how it begins.")] = None,
+    run: Annotated[str | None, typer.Argument(metavar="RUN", help="The run's id, or how it begins.")] = None,
     journal: JournalPath = RUNS_DB,
     hooks: Annotated[
         bool, typer.Option("--hooks", help="What each hook did and how long it took; of all runs without RUN.")
@@ -121,7 +121,7 @@ def approvals(
     answer: Annotated[
         bool, typer.Option("--answer", help="Record an answer: RUN CALL approve | deny REASON | edit JSON.")
     ] = False,
-    words: Annotated[list[str] | None, typer.Argument(metavar="[RUN CALL ANSWER...]", help="With --answer.")] = None,
+    words: Annotated[list[str] | None, typer.Argument(metavar="RUN CALL ANSWER", help="With --answer.")] = None,
     journal: JournalPath = RUNS_DB,
     key_env: KeyEnv = None,
     as_json: AsJson = False,
