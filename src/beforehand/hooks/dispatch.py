@@ -36,6 +36,10 @@ Adopt = Callable[[dict[str, Any]], dict[str, Any]]
 """Turns the fields of a `Replace` into those to use, or raises `ValueError` saying why they cannot be used."""
 
 
+Times = list[tuple[Hook, int]]
+"""The hooks that were asked, and the microseconds that each took."""
+
+
 class Ruling(NamedTuple):
     """What the hooks of a seam decided: the context with every replacement made, the fields replaced, the refusal.
 
@@ -63,9 +67,9 @@ def dispatch(
 
 
 async def _ask(
-    run: RunState, spec: SeamSpec, hooks: Sequence[Hook], context: Any, adopt: Adopt | None, times: list[int] | None = None
+    run: RunState, spec: SeamSpec, hooks: Sequence[Hook], context: Any, adopt: Adopt | None, times: Times | None = None
 ) -> Ruling:
-    """Ask them one after the other. `times`, if given, takes the microseconds that each of those asked took."""
+    """Ask them one after the other. `times`, if given, takes those that were asked and how long each took."""
     changes: dict[str, Any] = {}
     heard: list[tuple[Verdict, Hook]] = []
     outer_scope, default_timeout, slow = run.scope, run.limits.hook_timeout, run.slow_hook if times is None else -1.0
@@ -198,14 +202,14 @@ async def _ask_or_recall(run: RunState, spec: SeamSpec, hooks: Sequence[Hook], c
     elif spec.value is None and journal.knows_reply():
         return Ruling(context, {})  # nobody needs a key for a request that has been answered
     names = [hook.name for hook in hooks]
-    times: list[int] = []
+    times: Times = []
     try:
         ruling = await _ask(run, spec, hooks, context, adopt, times)
     except BaseException:
-        journal.ruled(run, spec.name, call_id, names, None, times)
+        journal.ruled(run, spec.name, call_id, names, None, [took for _, took in times])
         raise
     if past is None:
-        journal.ruled(run, spec.name, call_id, names, ruling, times)
+        journal.ruled(run, spec.name, call_id, names, ruling, [took for _, took in times])
     return ruling
 
 
@@ -318,10 +322,10 @@ def in_thread(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> asyncio.F
 _slow_hooks: set[tuple[str, str]] = set()
 
 
-def _took(run: RunState, hook: Hook, seconds: float, times: list[int] | None) -> None:
+def _took(run: RunState, hook: Hook, seconds: float, times: Times | None) -> None:
     """A hook was slow, or the journal wants to know how long each one took, those that decided nothing too."""
     if times is not None:
-        times.append(round(seconds * 1e6))
+        times.append((hook, round(seconds * 1e6)))
     if seconds > run.slow_hook:
         _warn_slow(hook, seconds)
 
