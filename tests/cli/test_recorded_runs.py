@@ -447,3 +447,58 @@ def test_resume_asks_whoever_sits_there_and_after_ctrl_c_the_question_stays(
     assert [r.data["answer"]["is"] for r in records if r.kind == "answer"] == ([] if answer is None else [answer])
     assert ("completed" if answer else "suspended (1 waiting)") in run_here("runs").out
     assert going.returncode == code
+
+
+# --- rare steps --------------------------------------------------------------------------------------
+
+START = {
+    "agent": "a", "model": "m", "provider": "p", "tools": {}, "hooks": {}, "prompts": [],
+    "base": {"after": "before"}, "parent_call": "c0",
+}  # fmt: skip
+USAGE = {"input_tokens": 1, "output_tokens": 2}
+END = {"stop_reason": "ended", "turns": 1, "calls": 1, "usage": USAGE, "cost": 0.5}
+
+
+def said(**fields: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": [], "stop_reason": "stop", "usage": USAGE, "origin": "model", **fields}
+
+
+DECISION = {"hook": "g", "where": "f.py:1", "verdict": "Drop", "duration": 0.25, "reversible": [1, 5, 0]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "row"),
+    [
+        ("run", None, "event inside the call c0"),
+        ("run", None, "event follows the run before"),
+        ("released", {"message": "r-1", "kind": "text", "text": "Hel", "chars": 3}, "event shown 3 characters of text: Hel"),
+        ("retracted", {"message": "r-1", "chars": 3}, "event taken back 3 characters shown no longer count"),
+        ("message", said(content=[{"type": "thinking", "text": "hm"}]), "event model thinks hm"),
+        ("message", said(content=[{"type": "text", "text": "Hel"}], stop_reason="aborted"), "event model says (aborted) Hel"),
+        ("message", said(error="down", stop_reason="error"), "event reply failed (error) down"),
+        ("message", {"role": "user", "content": [{"type": "image"}], "origin": "steer"}, "event steer adds [image]"),
+        ("reply", {"turn": 1, "error": {"type": "ServerError", "text": "down"}}, "event request failed ServerError: down"),
+        ("reply", {"turn": 1, "interrupt": {"reason": "enough"}}, "event reply interrupted enough"),
+        ("reply", {"turn": 1, "aborted": True}, "event reply cut the run was aborted"),
+        ("reply", {"turn": 1, "decisions": [DECISION]}, "hook g on_chunk: Drop"),
+        ("reply", {"turn": 1, "decisions": [DECISION]}, "ahead: text is shown; done: 1 request, 5 characters; took 250.0 ms; f.py:1)"),
+        ("took", {"took": [{"role": "user", "content": "wait"}]}, 'event took took: ["wait"]'),
+        ("direct", {"kind": "compaction", "text": "short"}, "event direct for: compaction, text: short"),
+        ("removed", {"messages": [1, 2]}, "event removed messages: 2"),
+        ("withdrawn", {"why": "a new prompt"}, "event withdrawn why: a new prompt"),
+        ("note", {"verdict": "Repeated", "reason": "again"}, "event core: Repeated again"),
+        ("settled", {"call": "c", "result": {"content": "yes"}, "by": "ann"}, "person ann says what became of it: yes [c]"),
+        ("failed", {"type": "HookFailed", "text": "it broke"}, "event run fails HookFailed: it broke"),
+        ("end", {**END, "reason": "enough"}, "event run ends ended: enough"),
+        ("end", END, "(1 turn, 1 call, 1 tokens in, 2 out, cost 0.5)"),
+        ("later", {"what": "a newer kind"}, "event later what: a newer kind"),
+    ],
+)  # fmt: skip
+def test_rare_steps_have_their_rows_too(here: Path, run_here: Run, kind: str, body: dict[str, Any] | None, row: str) -> None:
+    journal = Journal(here / "runs.db")
+    head = journal.open_run("r1", ("run", 1, json.dumps(START).encode()))
+    if body is not None:
+        journal.append(head, [(kind, 2, json.dumps(body).encode())])
+    journal.close()
+    told = run_here("trace", "r1")
+    assert row in " ".join(told.out.split()), told.out + told.err
