@@ -7,6 +7,8 @@ before its size is known.
 from __future__ import annotations
 
 import asyncio
+import atexit
+import time
 from typing import Any
 
 import msgspec
@@ -30,6 +32,11 @@ _json.dumps(_value, ensure_ascii=False, allow_nan=False)
 """
 _FILE = "<python-input-1>"
 """What Monty calls the second thing it is fed: the lambda's file."""
+
+
+# Monty's own threads report what they have done to the event loop, and a thread that is still in Python when the interpreter
+# ends takes the whole process down. By then nothing is under way; the last report gets the moment it needs to return.
+atexit.register(time.sleep, 0.02)
 
 
 class MontyWorker:
@@ -105,11 +112,11 @@ class MontyWorker:
         """Free what is left of a worker, killed or never used."""
         self.kill()
         if self._checkout is not None:
-            await self._checkout.__aexit__(None, None, None)
-            self._checkout = None
+            checkout, self._checkout = self._checkout, None
+            await _to_its_end(checkout.__aexit__(None, None, None))
         if self._started is not None:
-            await self._started
-            await self._pool.__aexit__(None, None, None)
+            await _to_its_end(self._started)
+            await _to_its_end(self._pool.__aexit__(None, None, None))
 
     async def bridge_call(self, job: Job, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._count += 1
@@ -145,6 +152,22 @@ class MontyWorker:
         if self._too_many:
             return job.error(LambdaTooManyCalls, f"made more than {job.limits.suspensions} bridge calls")
         return too_large(job, self._too_large, "handed the bridge") if self._too_large else None
+
+
+async def _to_its_end(work: Any) -> None:
+    """Wait for something that Monty does, even while we are being cancelled: at the end of an event loop everything is."""
+    future = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not future.done():
+        try:
+            await asyncio.shield(future)
+        except asyncio.CancelledError as error:
+            cancelled = error
+        except Exception:
+            break
+    if cancelled is not None:
+        raise cancelled
+    future.result()
 
 
 def _explained(job: Job, error: monty.MontyError) -> SandboxError:
