@@ -21,7 +21,8 @@ from ..tools import ToolResult
 from .codec import Opaque, write_answer, write_changes, write_decision, write_effect, write_verdict
 from .past import Past
 from .recall import Recall
-from .sqlite import Entry, Head, Journal, encode, now
+from .sqlite import Entry, Head, encode, now
+from .store import Store
 
 RELEASE_SECONDS = 0.25
 """Released text is recorded at most this often while a reply comes in."""
@@ -29,7 +30,7 @@ RELEASE_SECONDS = 0.25
 class RunLog(Recall):
     """The journal's side of one run. `head` is where its records end, `past` what is still to be gone over."""
 
-    def __init__(self, journal: Journal, head: Head, past: Past | None = None) -> None:
+    def __init__(self, journal: Store, head: Head, past: Past | None = None) -> None:
         super().__init__(past)
         self.journal, self.head = journal, head
         self.broken: JournalError | None = None
@@ -71,15 +72,12 @@ class RunLog(Recall):
         if self._flush is not None:
             self._flush.cancel()
             self._flush = None
-        if self._entries:
-            entries, self._entries = self._entries, []
-            try:
-                await self.journal.write(self.head, entries)
-            except JournalError as error:
-                self.broken = error
-                raise
-        if durable:
-            await self.journal.sync()
+        entries, self._entries = self._entries, []
+        try:
+            await self.journal.write(self.head, entries, durable)
+        except JournalError as error:
+            self.broken = error
+            raise
 
     # --- going over the past ---
 

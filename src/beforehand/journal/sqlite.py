@@ -8,9 +8,9 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, ParamSpec, TypeVar
 
 import msgspec
 
@@ -18,6 +18,9 @@ from ..errors import ConfigError, JournalError, UnknownRun
 from .chain import Record, link, seal
 from .lease import Lease, Leases
 from .opening import BUSY_SECONDS, JournalBusy, RunExists, as_error, open_database
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 Durability = Literal["full", "normal"]
 DURABILITIES = ("full", "normal")
@@ -212,12 +215,26 @@ class Journal:
             )
         head.records, head.hash = last - 1, before
 
-    async def write(self, head: Head, entries: Sequence[Entry]) -> None:
-        """`append` that never holds up the event loop: if another process is writing, the wait is in a thread."""
+    async def begin(self, run_id: str, entry: Entry, parent: str | None = None) -> tuple[Head, Lease]:
+        """`open_run` that never holds up the event loop. The run is held as well."""
         try:
-            self.append(head, entries, wait=0)
+            head = self.open_run(run_id, entry, parent, wait=0)
         except JournalBusy:
-            await asyncio.to_thread(self.append, head, entries)
+            head = await asyncio.to_thread(self.open_run, run_id, entry, parent)
+        return head, self.lease(run_id, head.row)
+
+    async def write(self, head: Head, entries: Sequence[Entry], durable: bool = False) -> None:
+        """`append` that never holds up the event loop: if another process is writing, the wait is in a thread.
+
+        With `durable` it then waits for the disk, as far as the journal is asked to.
+        """
+        if entries:
+            try:
+                self.append(head, entries, wait=0)
+            except JournalBusy:
+                await asyncio.to_thread(self.append, head, entries)
+        if durable:
+            await self.sync()
 
     async def sync(self) -> None:
         """Wait until what was written is on the disk, if `durability` is "full". The wait is in a thread."""
@@ -292,11 +309,54 @@ class Journal:
             for row in self.db.execute(query, values)
         ]
 
+    async def reading(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function that reads from this journal. A file is read at once."""
+        return fn(*args, **kwargs)
+
+    def answered(self) -> list[tuple[str, int]]:
+        """The runs, inside none, whose last record is a person's answer: nobody has gone on with them. With their length."""
+        query = """
+            SELECT run_id, records FROM runs JOIN records r ON r.run = runs.id AND r.n = runs.records
+            WHERE r.kind = 'answer' AND runs.parent IS NULL ORDER BY runs.id"""
+        return list(self.db.execute(query))
+
+    def contents(self) -> SqliteContents:
+        """Everything in it at this moment."""
+        return SqliteContents(self.db)
+
     # --- who may go on with a run ---
+
+    async def hold(self, run_id: str) -> Lease:
+        """`lease`, by the run's id. Raises `UnknownRun` too."""
+        return self.lease(run_id, self.head(run_id).row)
 
     def lease(self, run_id: str, row: int) -> Lease:
         """The right to go on with a run, for one holder at a time on this machine. Raises `RunBusy`."""
         return self._leases.take(run_id, row)
+
+
+class SqliteContents:
+    """A journal at one moment, to check it. Close it."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        db.execute("BEGIN")  # one moment of a journal that may be in use
+
+    def facts(self) -> dict[str, Any]:
+        return dict(self._db.execute("SELECT name, value FROM journal"))
+
+    def runs(self) -> list[tuple[int, str, int, bytes, bytes]]:
+        return self._db.execute("SELECT id, run_id, records, head, seal FROM runs ORDER BY id").fetchall()
+
+    def records(self, row: int) -> Iterator[tuple[int, int, str, bytes, bytes]]:
+        return self._db.execute("SELECT n, at, kind, body, hash FROM records WHERE run = ? ORDER BY n", (row,))
+
+    def strays(self) -> int:
+        known = {row for row, *_ in self.runs()}
+        return sum(run not in known for (run,) in self._db.execute("SELECT DISTINCT run FROM records"))
+
+    def close(self) -> None:
+        self._db.execute("COMMIT")
 
 
 _INSERT = "INSERT INTO records (run, n, at, kind, body, hash) VALUES (?, ?, ?, ?, ?, ?)"

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sqlite3
-
 from ..frozen import Frozen
 from .chain import KINDS, Record, link, seal
-from .sqlite import Journal
+from .store import Contents, Store
 
 
 class Fault(Frozen):
@@ -21,30 +19,27 @@ class Fault(Frozen):
         return f"{where}: {self.why}"
 
 
-def verify(journal: Journal) -> list[Fault]:
+def verify(journal: Store) -> list[Fault]:
     """Check every record against the chain. The first fault of each run, in the order in which the runs were opened.
 
     Without the key of a signed journal nothing can be checked: that is a fault too.
     """
     if journal.signed and journal.key is None:
         return [Fault(None, None, "it is signed, and cannot be checked without its key")]
-    db = journal.db
-    db.execute("BEGIN")  # one moment of a journal that may be in use
+    contents = journal.contents()
     try:
-        return _check(journal, db)
+        return _check(contents, journal.key)
     finally:
-        db.execute("COMMIT")
+        contents.close()
 
 
-def _check(journal: Journal, db: sqlite3.Connection) -> list[Fault]:
-    key = journal.key
-    facts = dict(db.execute("SELECT name, value FROM journal"))
+def _check(contents: Contents, key: bytes | None) -> list[Fault]:
+    facts = contents.facts()
     faults: list[Fault] = []
     before, opened = b"", 0
-    runs = db.execute("SELECT id, run_id, records, head, seal FROM runs ORDER BY id").fetchall()
-    for row, run_id, count, head, sealed in runs:
+    for row, run_id, count, head, sealed in contents.runs():
         opened += 1
-        fault, first, last, seen = _check_run(db, row, run_id, before, key)
+        fault, first, last, seen = _check_run(contents, row, run_id, before, key)
         if fault is None and seen != count:
             fault = Fault(run_id, min(seen, count) + 1, f"{count} records were written, {seen} are here")
         if fault is None and (last != head or sealed != seal(key, run_id, count, head)):
@@ -56,21 +51,18 @@ def _check(journal: Journal, db: sqlite3.Connection) -> list[Fault]:
         faults.append(Fault(None, None, f"{facts.get('opened')} runs were opened, {opened} are here"))
     elif before != facts.get("head") or facts.get("seal") != seal(key, opened, before):
         faults.append(Fault(None, None, "the last run is not the one that was written down as the last"))
-    known = {row for row, *_ in runs}
-    stray = [run for (run,) in db.execute("SELECT DISTINCT run FROM records") if run not in known]
-    if stray:
-        faults.append(Fault(None, None, f"there are records of {len(stray)} runs that were never opened"))
+    if stray := contents.strays():
+        faults.append(Fault(None, None, f"there are records of {stray} runs that were never opened"))
     return faults
 
 
 def _check_run(
-    db: sqlite3.Connection, row: int, run_id: str, before: bytes, key: bytes | None
+    contents: Contents, row: int, run_id: str, before: bytes, key: bytes | None
 ) -> tuple[Fault | None, bytes, bytes, int]:
     """The first fault of a run; the hashes of its first and last record, and how many there are."""
     first, seen = b"", 0
     fault: Fault | None = None
-    rows = db.execute("SELECT n, at, kind, body, hash FROM records WHERE run = ? ORDER BY n", (row,))
-    for n, at, kind, body, found in rows:
+    for n, at, kind, body, found in contents.records(row):
         seen += 1
         if seen == 1:
             first = found
