@@ -13,7 +13,7 @@ from .verify import Fault, verify
 
 
 def open_journal(where: Any, **options: Any) -> Store:
-    """The journal at a place: a PostgreSQL database for a URL that begins with postgresql://, else the SQLite file of this path."""
+    """The journal at a place: in PostgreSQL for a URL that begins with postgresql://, else in the SQLite file of this path."""
     return PostgresJournal(where, **options) if is_postgres(where) else Journal(where, **options)
 
 

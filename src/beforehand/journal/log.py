@@ -34,6 +34,8 @@ class RunLog(Recall):
         super().__init__(past)
         self.journal, self.head = journal, head
         self.broken: JournalError | None = None
+        self.under_way: set[str] = set()
+        """Calls whose body may be running: they have an intent and no outcome yet."""
         self._entries: list[Entry] = []
         self._flush: asyncio.Handle | None = None
         self._seen = 0
@@ -267,9 +269,11 @@ class RunLog(Recall):
             data["parent"] = call.parent_id
         self.add("intent", data)
         await self.write(durable=True)
+        self.under_way.add(call.id)
 
     def outcome(self, run: Any, call: Any, raw: ToolResult | None) -> None:
         """What became of a call, once it is settled for good."""
+        self.under_way.discard(call.id)
         past = self.past_call(call.id)
         if past is not None and past.outcome is not None:
             return
