@@ -50,7 +50,8 @@ class Cluster:
         with tempfile.NamedTemporaryFile("w", dir=self._folder, delete=False) as file:
             file.write(PASSWORD)
         Path(file.name).chmod(0o644)
-        self._run("initdb", "-D", str(folder), "-U", "tester", f"--pwfile={file.name}", "--auth=scram-sha-256", "--no-sync", "-E", "UTF8")
+        options = ("-U", "tester", f"--pwfile={file.name}", "--auth=scram-sha-256", "--no-sync", "-E", "UTF8")
+        self._run("initdb", "-D", str(folder), *options)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]

@@ -199,6 +199,11 @@ class Engine:
         await asyncio.to_thread(self.place.die, self.worker_id)
 
     @property
+    def agents(self) -> tuple[str, ...]:
+        """The names of the agents that it carries runs of."""
+        return tuple(self._carrier.agents)
+
+    @property
     def carrying(self) -> int:
         """How many runs this worker carries now."""
         return len(self._carrier.carried)
