@@ -31,7 +31,7 @@ class PastCall(msgspec.Struct):
     intent: dict[str, Any] | None = None
     outcome: dict[str, Any] | None = None
     asks: list[dict[str, Any]] = []
-    answers: deque[dict[str, Any]] = deque()
+    answers: deque[dict[str, Any]] = msgspec.field(default_factory=deque)
     settled: dict[str, Any] | None = None
 
 
