@@ -96,11 +96,11 @@ class Cluster:
     def url_of(self, database: str) -> str:
         return f"postgresql://tester:{QUOTED}@127.0.0.1:{self.port}/{database}"
 
-    def url(self) -> str:
-        """A new, empty database."""
+    def url(self, template: str | None = None) -> str:
+        """A new database: an empty one, or a copy of another."""
         self._databases += 1
         name = f"test{self._databases}"
-        self.execute(f"CREATE DATABASE {name}", "postgres")
+        self.execute(f"CREATE DATABASE {name}" + (f" TEMPLATE {template}" if template else ""), "postgres")
         return self.url_of(name)
 
     def execute(self, statement: str, database: str) -> list[tuple[object, ...]]:

@@ -46,7 +46,7 @@ async def until(true) -> None:
 
 
 class TestInOneProcess:
-    async def test_a_run_is_carried_and_its_result_is_what_the_journal_says(self, url):
+    async def test_a_run_is_carried_and_its_result_is_what_the_journal_says(self, empty_url):
         done = []
 
         @tool
@@ -55,7 +55,7 @@ class TestInOneProcess:
             done.append(n)
             return f"paid {n}"
 
-        async with Engine(url, {"payer": Agent(model=FunctionModel(paying), tools=[pay])}) as engine:
+        async with Engine(empty_url, {"payer": Agent(model=FunctionModel(paying), tools=[pay])}) as engine:
             await engine.start()
             run_id = await engine.submit("payer", "7")
             result = await engine.result(run_id, timeout=60)

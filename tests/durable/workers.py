@@ -28,9 +28,10 @@ class Worker:
 
     def _listen(self) -> None:
         assert self.process.stderr is not None
-        for line in self.process.stderr:
-            self.lines.append(line.rstrip())
-            self._heard.put(line)
+        with self.process.stderr:
+            for line in self.process.stderr:
+                self.lines.append(line.rstrip())
+                self._heard.put(line)
         self._heard.put(None)
 
     def says(self, what: str, seconds: float = 60) -> str:
