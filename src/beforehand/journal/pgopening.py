@@ -76,18 +76,23 @@ class Unreachable(JournalError):
 
 def unreachable(url: str, error: Exception) -> JournalError:
     """Why a database does not take us. What waiting cannot cure is no `Unreachable`."""
-    said = " ".join(str(error).split())
+    words = " ".join(str(error).split())
     where = shown(url)
     for needle, why in (
         ("password authentication failed", "the user or the password is wrong"),
         ("no password supplied", "it wants a password, and none was given"),
-        ("does not exist", said[said.rfind("FATAL:") + 6 :].strip() if "FATAL:" in said else said),
+        ("does not exist", words[words.rfind("FATAL:") + 6 :].strip() if "FATAL:" in words else words),
         ("no pg_hba.conf entry", "it does not take connections of this user from here"),
     ):
-        if needle in said:
+        if needle in words:
             return JournalError(f"the database {where} cannot be used: {why}")
-    reason = said.partition("failed: ")[2].rpartition("failed: ")[2] or said
+    reason = words.partition("failed: ")[2].rpartition("failed: ")[2] or words
     return Unreachable(f"the database {where} cannot be reached ({reason.removesuffix(' Is the server running on that host?')})")
+
+
+def said(error: Any) -> str:
+    """What a statement failed with, in one line and without what it was to write."""
+    return " ".join(str(getattr(error.diag, "message_primary", None) or error).split())
 
 
 def prepare(db: Any, where: str, key: bytes | None, readonly: bool) -> None:
@@ -99,8 +104,7 @@ def prepare(db: Any, where: str, key: bytes | None, readonly: bool) -> None:
             _create(db, key)
             found = _found(db)
     except error as problem:
-        said = " ".join(str(problem).split())
-        raise JournalUnreadable(f"the journal {where} cannot be used: {said}") from None
+        raise JournalUnreadable(f"the journal {where} cannot be used: {said(problem)}") from None
     if found is None:
         raise JournalUnreadable(f"there is no journal in {where}: no run has been recorded in it")
     version, signed = found

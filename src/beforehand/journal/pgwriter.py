@@ -21,7 +21,7 @@ from ..errors import JournalError, RunBusy, UnknownRun
 from .chain import Record, link, seal
 from .pgjobs import APPEND, OPEN, RUN_LOCK, TELL, WORKER_LOCK, Append, Call, Job, Opening, PgHead, Plan, columns, taken
 from .opening import RunExists
-from .pgopening import connect, prepare, psycopg, shown
+from .pgopening import connect, prepare, psycopg, said, shown
 
 logger = logging.getLogger("beforehand")
 
@@ -88,17 +88,16 @@ class Writer:
             else:
                 jobs[0].done(self._again(lambda: jobs[0].fn(self._db)))
         except Exception as error:
-            said = self._as_error(error)
+            why = self._as_error(error)
             for job in jobs:
                 if not job.future.done():
-                    job.fail(said)
+                    job.fail(why)
 
     def _as_error(self, error: Exception) -> Exception:
         if not isinstance(error, self._error):
             return error
-        said = " ".join(str(error).split())
         return JournalError(
-            f"the journal {shown(self._url)} could not be written ({said}): the run stopped before its next effect"
+            f"the journal {shown(self._url)} could not be written ({said(error)}): the run stopped before its next effect"
         )
 
     # --- the connection ---

@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 from ..errors import ConfigError, JournalError, JournalUnreadable, UnknownRun
 from .chain import Record
 from .pgjobs import RUN_LOCK, Append, Opening, PgHead
-from .pgopening import connect, prepare, psycopg, shown
+from .pgopening import connect, prepare, psycopg, said, shown
 from .pgwriter import Writer
 from .sqlite import DURABILITIES, Durability, Entry, Head, RunRow
 
@@ -115,14 +115,12 @@ class PostgresJournal:
         for attempt in (1, 2):
             with self._guard:
                 if self._reader is None or self._reader_pid != os.getpid() or self._reader.closed:
-                    self._reader, self._reader_pid = connect(self._url), os.getpid()
-                    prepare(self._reader, self.path, self._key, self.readonly)
+                    self._reader, self._reader_pid = self._connected(self.readonly), os.getpid()
                 try:
                     return cast("list[Any]", self._reader.execute(query, values).fetchall())
                 except psycopg().Error as error:
                     if attempt == 2 or not self._reader.broken:
-                        said = " ".join(str(error).split())
-                        raise JournalUnreadable(f"the journal {self.path} cannot be read: {said}") from None
+                        raise JournalUnreadable(f"the journal {self.path} cannot be read: {said(error)}") from None
         raise AssertionError
 
     def _one(self, query: str, values: Sequence[Any] = ()) -> Any:
@@ -181,14 +179,18 @@ class PostgresJournal:
 
     def contents(self) -> PgContents:
         """Everything in it at this moment."""
+        db = self._connected(readonly=True)
+        db.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        return PgContents(db)
+
+    def _connected(self, readonly: bool) -> Any:
         db = connect(self._url)
         try:
-            prepare(db, self.path, self._key, readonly=True)
-            db.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            prepare(db, self.path, self._key, readonly)
         except BaseException:
             db.close()
             raise
-        return PgContents(db)
+        return db
 
 
 class PgContents:
