@@ -16,20 +16,27 @@ import msgspec
 from ..agent import Agent
 from ..decisions import HumanAnswer
 from ..durable import Recorded, load, record_answer, recorded_result
-from ..errors import ConfigError, JournalUnreadable, RunError, UnknownAnswer, UnknownRun, UsageError
+from ..errors import ConfigError, JournalUnreadable, RunBusy, RunError, UnknownAnswer, UnknownRun, UsageError
 from ..journal.past import check_chain, read_past
 from ..journal.sqlite import encode
+from ..journal.store import Held
 from ..prompts import Prompt, as_messages
 from ..results import RunResult
 from .carry import Carrier
 from .limits import QueueLimits
 from .place import Place
 from .sweeper import Sweeper, go_on
-from .workflows import FAILED, Client, Workers
+from .workflows import FAILED, GOING, Client, Workers
 
 logger = logging.getLogger("beforehand")
 
 _LIMITS = QueueLimits()
+
+OVER = ("end", "suspended")
+"""What is recorded last of a run that is over, or waits for a person."""
+
+GIVEN_BACK_SECONDS = 5.0
+"""How long a worker may take to give back the lease of a run that has come to wait."""
 
 
 class Engine:
@@ -106,16 +113,20 @@ class Engine:
     def _recorded_result(self, run_id: str) -> RunResult | None:
         """The result, if the run is over or waits."""
         try:
-            head = self.journal.head(run_id)
+            if self._last_kind(run_id) not in OVER:
+                return None
         except UnknownRun:
             return None
-        if self.journal.records(run_id, after=head.records - 1)[-1].kind not in ("end", "suspended"):
+        head, records = self.journal.head(run_id), self.journal.records(run_id)
+        if records[-1].kind not in OVER:
             return None
-        records = self.journal.records(run_id)
         wrong = check_chain(records, self.journal.before_run(head.row), self.journal.key)
         if wrong is not None:
             raise JournalUnreadable(f"run {run_id}, record {wrong} was changed: the run cannot be trusted (`beforehand verify`)")
-        return recorded_result(Recorded(self.journal, head, read_past(records), run_id))
+        result = recorded_result(Recorded(self.journal, head, read_past(records), run_id))
+        if result.error is not None and any([status.state in GOING for status in self._client.of_run(run_id)]):
+            return None  # it is tried again, or its worker has not told the queue yet
+        return result
 
     def _check_carried(self, run_id: str) -> None:
         """Raise if nothing will come of a run."""
@@ -132,7 +143,7 @@ class Engine:
 
         Calls without an answer go on waiting. Raises `UnknownAnswer` for a call that does not wait, `UnknownRun`, `RunBusy`.
         """
-        lease = await self.journal.hold(run_id)
+        lease = await self._hold_waiting(run_id)
         try:
             recorded = await self.journal.reading(load, self.journal, run_id)
             pending = recorded.past.pending
@@ -146,6 +157,20 @@ class Engine:
                 await record_answer(self.journal, run_id, call_id, pending[call_id]["args_digest"], answer, by)
         finally:
             lease.release()
+
+    async def _hold_waiting(self, run_id: str) -> Held:
+        """The lease of a run that waits. Its worker gives it back a moment after it has recorded that it does."""
+        deadline = time.monotonic() + GIVEN_BACK_SECONDS
+        while True:
+            try:
+                return await self.journal.hold(run_id)
+            except RunBusy:
+                if time.monotonic() > deadline or await asyncio.to_thread(self._last_kind, run_id) != "suspended":
+                    raise
+            await asyncio.sleep(0.02)
+
+    def _last_kind(self, run_id: str) -> str:
+        return self.journal.records(run_id, after=self.journal.head(run_id).records - 1)[-1].kind
 
     async def resume(self, run_id: str) -> None:
         """Let a worker go on with a run that ended in an error. Asking twice is asking once."""

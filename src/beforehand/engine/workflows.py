@@ -22,6 +22,7 @@ VERSION = "beforehand-1"
 
 WORKFLOW = "beforehand.run"
 POLL_SECONDS = 0.25
+GOING = ("ENQUEUED", "DELAYED", "PENDING")
 FAILED = ("ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED")
 
 Body = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
