@@ -7,8 +7,6 @@ import itertools
 import json
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -55,15 +53,6 @@ class TestThePage:
                 await engine.answer(f"refund-{number}", {"call_1": Approve()})
                 assert (await engine.result(f"refund-{number}", timeout=60)).text == f"order-{number} is refunded"
         assert await asyncio.to_thread(worker.stop) == 0
-
-    def test_its_program_for_one_machine_runs(self, tmp_path):
-        pytest.importorskip("dbos", reason='NOT TESTED: pip install "beforehand[durable]"')
-        saved(tmp_path)
-        done = subprocess.run([sys.executable, "one_machine.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
-        assert (done.returncode, done.stdout, done.stderr) == (0, "order-9 is refunded\n", "")
-        journal = open_journal(tmp_path / "runs.db", readonly=True)
-        assert verify(journal) == []
-        journal.close()
 
 
 class TestWorker:
