@@ -107,6 +107,8 @@ class TestSameAsInAFile:
             assert [(row.run_id, row.parent) for row in rows] == [("r", None), ("r/h", "r")]
             assert [row.run_id for row in await asyncio.to_thread(journal.runs, None)] == ["r"]
             assert [row.run_id for row in await asyncio.to_thread(journal.runs, "r")] == ["r/h"]
+            assert await asyncio.to_thread(journal.children, "r") == {"r/h"}
+            assert await asyncio.to_thread(journal.ids, "r/") == ["r/h"] and await asyncio.to_thread(journal.ids) == ["r", "r/h"]
             assert await asyncio.to_thread(verify, journal) == []
 
     @pytest.mark.parametrize(
@@ -117,6 +119,7 @@ class TestSameAsInAFile:
             ("DELETE FROM beforehand.records WHERE run = 1 AND n > 9", "run r, record 10: .* records were written, 9 are here"),
             ("UPDATE beforehand.records SET n = 1000 - n WHERE n IN (499, 501); UPDATE beforehand.runs SET records = 1",
              "records were written"),
+            ("UPDATE beforehand.runs SET parent = 's' WHERE id = 1", "said to be a part of, 's', is not the one that it names"),
             ("DELETE FROM beforehand.runs WHERE id = 2", "2 runs were opened, 1 are here"),
             ("INSERT INTO beforehand.records VALUES (9, 1, 1, 'run', '{}', '')", "records of 1 runs that were never opened"),
         ],
@@ -153,10 +156,12 @@ class TestSameAsInAFile:
                 await other.agent.run("go", run_id="r")
             with pytest.raises(UnknownRun, match="no run 'x' is recorded in postgresql://"):
                 await other.agent.resume("x")
+            assert await asyncio.to_thread(other.agent.plan.journal.is_going_on, "r")
             go.set()
             assert (await task).text == "done"
             assert (await other.agent.resume("r")).text == "done"
             assert other.paid == []
+            assert not await asyncio.to_thread(other.agent.plan.journal.is_going_on, "r")
 
     async def test_many_runs_in_several_sessions_make_one_chain(self, empty_url):
         agents = [Payer(empty_url).agent for _ in range(3)]

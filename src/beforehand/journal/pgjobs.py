@@ -17,6 +17,7 @@ RUN_LOCK, WORKER_LOCK = 0x62666C72, 0x62666C77
 class PgHead(Head):
     """Where a run's chain ends, what was added last, and why nothing can be added any more."""
 
+    seal: bytes = b""
     last: Any = None
     failed: JournalError | None = None
 

@@ -79,6 +79,9 @@ class PostgresJournal:
 
     # --- writing ---
 
+    async def ready(self) -> None:
+        """A connection is made where it does not hold up the event loop: in the thread that writes."""
+
     async def begin(self, run_id: str, entry: Entry, parent: str | None = None) -> tuple[Head, PgLease]:
         head = await asyncio.wrap_future(self.writer.put(Opening(run_id, entry, parent)))
         return head, PgLease(self.writer, head.row)
@@ -128,10 +131,10 @@ class PostgresJournal:
 
     def head(self, run_id: str) -> Head:
         """Where the records of a run end. Raises `UnknownRun`."""
-        found = self._one("SELECT id, records, head FROM beforehand.runs WHERE run_id = %s", (run_id,))
+        found = self._one("SELECT id, records, head, seal FROM beforehand.runs WHERE run_id = %s", (run_id,))
         if found is None:
             raise UnknownRun(f"no run {run_id!r} is recorded in {self.path}")
-        return PgHead(found[0], run_id, found[1], found[2])
+        return PgHead(row=found[0], run_id=run_id, records=found[1], hash=found[2], seal=found[3])
 
     def before_run(self, row: int) -> bytes:
         """The hash that the first record of a run follows: of the first record of the run opened before it."""
@@ -164,6 +167,22 @@ class PostgresJournal:
             RunRow(row[0], row[1], row[2], Record(row[0], *row[3:8]), Record(row[0], *row[8:13]))
             for row in self._all(query, values)
         ]
+
+    def ids(self, beginning: str = "") -> list[str]:
+        """The ids of the runs that begin so, oldest first."""
+        query = "SELECT run_id FROM beforehand.runs WHERE starts_with(run_id, %s) ORDER BY id"
+        return [run_id for (run_id,) in self._all(query, (beginning,))]
+
+    def children(self, run_id: str) -> frozenset[str]:
+        """The ids of the runs made inside calls of this one."""
+        return frozenset([child for (child,) in self._all("SELECT run_id FROM beforehand.runs WHERE parent = %s", (run_id,))])
+
+    def is_going_on(self, run_id: str) -> bool:
+        """Whether some process goes on with a run right now. Takes nothing."""
+        query = """
+            SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 2 AND classid = %s AND objid = %s
+            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
+        return self._one(query, (RUN_LOCK, self.head(run_id).row)) is not None
 
     def answered(self) -> list[tuple[str, int]]:
         query = """
@@ -203,9 +222,9 @@ class PgContents:
         opened, head, sealed = self._db.execute("SELECT opened, head, seal FROM beforehand.journal").fetchone()
         return {"opened": opened, "head": head, "seal": sealed}
 
-    def runs(self) -> list[tuple[int, str, int, bytes, bytes]]:
-        rows = self._db.execute("SELECT id, run_id, records, head, seal FROM beforehand.runs ORDER BY id")
-        return cast("list[tuple[int, str, int, bytes, bytes]]", rows.fetchall())
+    def runs(self) -> list[tuple[int, str, int, bytes, bytes, str | None]]:
+        rows = self._db.execute("SELECT id, run_id, records, head, seal, parent FROM beforehand.runs ORDER BY id")
+        return cast("list[tuple[int, str, int, bytes, bytes, str | None]]", rows.fetchall())
 
     def records(self, row: int) -> Any:
         query = "SELECT n, at, kind, body, hash FROM beforehand.records WHERE run = %s ORDER BY n"

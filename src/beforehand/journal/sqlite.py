@@ -322,7 +322,7 @@ class Journal:
 
     def contents(self) -> SqliteContents:
         """Everything in it at this moment."""
-        return SqliteContents(self.db)
+        return SqliteContents(Journal(self.path, key=self._key, readonly=True))
 
     # --- who may go on with a run ---
 
@@ -336,17 +336,17 @@ class Journal:
 
 
 class SqliteContents:
-    """A journal at one moment, to check it. Close it."""
+    """A journal at one moment, to check it. `reader` is its own, and closed with it: the one in use goes on."""
 
-    def __init__(self, db: sqlite3.Connection) -> None:
-        self._db = db
-        db.execute("BEGIN")  # one moment of a journal that may be in use
+    def __init__(self, reader: Journal) -> None:
+        self._reader, self._db = reader, reader.db
+        self._db.execute("BEGIN")
 
     def facts(self) -> dict[str, Any]:
         return dict(self._db.execute("SELECT name, value FROM journal"))
 
-    def runs(self) -> list[tuple[int, str, int, bytes, bytes]]:
-        return self._db.execute("SELECT id, run_id, records, head, seal FROM runs ORDER BY id").fetchall()
+    def runs(self) -> list[tuple[int, str, int, bytes, bytes, str | None]]:
+        return self._db.execute("SELECT id, run_id, records, head, seal, parent FROM runs ORDER BY id").fetchall()
 
     def records(self, row: int) -> Iterator[tuple[int, int, str, bytes, bytes]]:
         return self._db.execute("SELECT n, at, kind, body, hash FROM records WHERE run = ? ORDER BY n", (row,))
@@ -356,7 +356,7 @@ class SqliteContents:
         return sum(run not in known for (run,) in self._db.execute("SELECT DISTINCT run FROM records"))
 
     def close(self) -> None:
-        self._db.execute("COMMIT")
+        self._reader.close()
 
 
 _INSERT = "INSERT INTO records (run, n, at, kind, body, hash) VALUES (?, ?, ?, ?, ?, ?)"

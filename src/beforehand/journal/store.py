@@ -24,8 +24,8 @@ class Contents(Protocol):
     def facts(self) -> dict[str, Any]:
         """What stands beside the chain: the number of runs `opened`, the `head` of the last, its `seal`."""
 
-    def runs(self) -> list[tuple[int, str, int, bytes, bytes]]:
-        """Row, id, number of records, hash of the last, seal of each run, in the order of opening."""
+    def runs(self) -> list[tuple[int, str, int, bytes, bytes, str | None]]:
+        """Row, id, number of records, hash of the last, seal and parent of each run, in the order of opening."""
 
     def records(self, row: int) -> Any:
         """Number, time, kind, body and hash of each record of a run, in order."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from ..frozen import Frozen
 from .chain import KINDS, Record, link, seal
 from .store import Contents, Store
@@ -37,13 +39,15 @@ def _check(contents: Contents, key: bytes | None) -> list[Fault]:
     facts = contents.facts()
     faults: list[Fault] = []
     before, opened = b"", 0
-    for row, run_id, count, head, sealed in contents.runs():
+    for row, run_id, count, head, sealed, parent in contents.runs():
         opened += 1
         fault, first, last, seen = _check_run(contents, row, run_id, before, key)
         if fault is None and seen != count:
             fault = Fault(run_id, min(seen, count) + 1, f"{count} records were written, {seen} are here")
         if fault is None and (last != head or sealed != seal(key, run_id, count, head)):
             fault = Fault(run_id, count, "the end of the chain is not the one that was written down beside it")
+        if fault is None and parent != _parent(contents, row, run_id):
+            fault = Fault(run_id, 1, f"the run it is said to be a part of, {parent!r}, is not the one that it names")
         if fault is not None:
             faults.append(fault)
         before = first  # a later run is judged by what stands here now, so that one fault is named once
@@ -54,6 +58,16 @@ def _check(contents: Contents, key: bytes | None) -> list[Fault]:
     if stray := contents.strays():
         faults.append(Fault(None, None, f"there are records of {stray} runs that were never opened"))
     return faults
+
+
+def _parent(contents: Contents, row: int, run_id: str) -> str | None:
+    """The run inside which this one was made, by its first record."""
+    body = next(iter(contents.records(row)))[3]
+    try:
+        call_id = msgspec.json.decode(body).get("parent_call")
+    except (msgspec.DecodeError, AttributeError):
+        return run_id  # it names none that could be meant
+    return None if call_id is None else run_id.removesuffix(f"/{call_id}")
 
 
 def _check_run(
