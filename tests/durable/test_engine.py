@@ -209,7 +209,11 @@ class TestWorkers:
         assert (seen["wrong"], seen["runs"], seen["kills"]) == ([], 8, 5)
         assert seen["resumed"] > 0
 
-    async def test_a_call_cut_off_between_intent_and_outcome_is_not_made_again_by_the_worker_that_takes_over(self, url, effects):
+    @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
+    async def test_a_call_cut_off_between_intent_and_outcome_is_not_made_again_by_the_worker_that_takes_over(
+        self, kind, url, effects
+    ):
+        url = url if kind == "postgres" else f"sqlite:///{effects.with_name('runs.db')}"
         first = await asyncio.to_thread(Worker(url, effects).ready)
         async with Engine(url) as engine:
             await engine.submit("waiter", "gate", run_id="r")
@@ -270,6 +274,31 @@ class TestWorkers:
             assert "Whether it took effect is not known" in (await engine.result("r", timeout=60)).text
             assert lines(effects) == ["r call began"]
             assert await asyncio.to_thread(second.stop) == 0
+
+
+class TestNotCarried:
+    async def test_a_run_that_cannot_be_carried_says_why(self, url, postgres: Cluster):
+        asked = Agent(model=FunctionModel(paying), tools=[pay_for_real], hooks=[ask_first])
+        async with Engine(url, {"asker": asked}) as engine:
+            await engine.start()
+            await engine.submit("asker", "7", run_id="r")
+            await engine.result("r", timeout=60)
+            await engine.answer("r", {"call": Approve()})
+            await engine.result("r", timeout=60)
+            postgres.execute("UPDATE beforehand.records SET kind = 'note' WHERE kind = 'end'", url.rpartition("/")[2])
+            await engine.resume("r")
+            with pytest.raises(RunError, match=r"run r could not be carried on: .*was changed"):
+                await engine.result("r", timeout=60)
+
+    async def test_one_process_is_one_worker_and_can_begin_again(self, url):
+        agents = {"a": Agent(model=FunctionModel(lambda _: text("well")))}
+        async with Engine(url, agents) as one, Engine(url, agents) as other:
+            await one.start()
+            with pytest.raises(UsageError, match="a worker needs a process of its own"):
+                await other.start()
+            await one.stop()
+            await one.start()
+            assert (await other.result(await other.submit("a", "go"), timeout=60)).text == "well"
 
 
 class TestWrongAgents:

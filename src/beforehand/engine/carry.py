@@ -64,6 +64,9 @@ class Carrier:
                     pass  # whoever has it may end it, or die
                 except JournalError as error:
                     logger.warning("run %s is tried again: %s", run_id, error)
+                except Exception as error:
+                    logger.error("run %s cannot be carried on: %s", run_id, error)
+                    raise
                 await asyncio.sleep(RETRY_SECONDS * random.uniform(0.5, 1.5))  # noqa: S311 - so that not all try at once
         finally:
             self.carried.pop(workflow_id, None)

@@ -54,7 +54,7 @@ class Engine:
         self.place = Place(database_url, durability=durability, key=journal_key, raw=journal_raw)
         self.journal = self.place.journal
         self.limits = limits.checked()
-        self.worker_id = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        self.worker_id = _some_id()
         self._client = Client(self.place.dbos_url)
         self._carrier = Carrier(_with_journal(agents or {}, self.journal), self.journal, deps)
         self._workers: Workers | None = None
@@ -188,11 +188,21 @@ class Engine:
         agents = list(self._carrier.agents)
         if not agents:
             raise ConfigError('a worker needs agents: Engine(database_url, agents={"name": agent})')
-        await asyncio.to_thread(self.place.come_alive, self.worker_id)
-        self._workers = Workers(self.place.dbos_url, self.worker_id)
-        await asyncio.to_thread(lambda: self._client.known_agents())
-        self._workers.launch(self._carrier.carry, agents)
-        await asyncio.to_thread(self._workers.register, agents, self.limits)
+        if self._workers is not None:
+            raise UsageError("this engine carries runs already")
+        self._carrier.stopping = False
+        self.worker_id = _some_id()
+        while not await asyncio.to_thread(self.place.come_alive, self.worker_id):
+            self.worker_id = _some_id()
+        try:
+            await asyncio.to_thread(self._client.known_agents)  # makes the tables
+            workers = Workers(self.place.dbos_url, self.worker_id)
+            workers.launch(self._carrier.carry, agents)
+        except BaseException:
+            await asyncio.to_thread(self.place.die, self.worker_id)
+            raise
+        self._workers = workers
+        await asyncio.to_thread(workers.register, agents, self.limits)
         self._sweeper = Sweeper(self.place, self._client, self.worker_id, lambda: set(self._carrier.carried))
         self._sweeper.start()
 
@@ -246,6 +256,11 @@ class Engine:
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
+
+
+def _some_id() -> str:
+    """A worker's id. No two are alike, so that none is taken for one that is gone."""
+    return f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
 
 def _with_journal(agents: Mapping[str, Agent], journal: Any) -> dict[str, Agent]:

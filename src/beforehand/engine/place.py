@@ -43,13 +43,16 @@ class Place:
         """Whether it is a server, which other machines can reach."""
         return isinstance(self.journal, PostgresJournal)
 
-    def come_alive(self, worker: str) -> None:
-        """Say that this worker lives, until `die` or the end of its process."""
+    def come_alive(self, worker: str) -> bool:
+        """Say that this worker lives, until `die` or the end of its process. False if its number is another one's."""
         if isinstance(self.journal, PostgresJournal):
             writer = self.journal.writer
-            writer.put(writer.lock_worker(number_of(worker), worker)).result()
-        else:
+            return bool(writer.put(writer.lock_worker(number_of(worker), worker)).result())
+        try:
             self._mine = self._leases.take(worker, number_of(worker))
+        except RunBusy:
+            return False
+        return True
 
     def die(self, worker: str) -> None:
         if isinstance(self.journal, PostgresJournal):

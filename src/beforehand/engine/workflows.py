@@ -109,8 +109,10 @@ class Client:
 
     def of_run(self, run_id: str) -> list[Status]:
         """The workflows that have carried a run, in the order in which they were queued."""
-        found = self._statuses(workflow_id_prefix=run_id, name=WORKFLOW, load_output=True)
-        return [status for status in found if status.id == run_id or status.id.startswith(f"{run_id}#")]
+        return [
+            *self._statuses(workflow_ids=[run_id], name=WORKFLOW),
+            *self._statuses(workflow_id_prefix=f"{run_id}#", name=WORKFLOW),
+        ]
 
     def pending(self) -> list[Status]:
         """The workflows that some worker carries, or carried when it died."""
@@ -147,8 +149,8 @@ class Workers:
         """Take work from the queues of these agents, on the event loop that runs now."""
         global _body
         library = dbos()
-        if _body is not None:
-            raise UsageError("this process has a worker already: one process carries runs for one engine")
+        if _body is not None or importlib.import_module("dbos._dbos")._dbos_global_instance is not None:
+            raise UsageError("this process runs workflows of DBOS already: a worker needs a process of its own")
         _quiet()
         _register(library)
         config = {
@@ -204,9 +206,11 @@ def _register(library: Any) -> None:
 
 
 def _quiet() -> None:
-    """What goes wrong is said once, by us, in a line."""
+    """What goes wrong is said once, by us, in a line. Who uses DBOS too keeps the level that they have set."""
     for name in ("dbos", "sqlalchemy.pool"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+        logger = logging.getLogger(name)
+        if logger.level == logging.NOTSET:
+            logger.setLevel(logging.CRITICAL)
 
 
 def _as_error(url: str, error: Exception) -> Exception:
