@@ -290,6 +290,17 @@ class TestNotCarried:
             with pytest.raises(RunError, match=r"run r could not be carried on: .*was changed"):
                 await engine.result("r", timeout=60)
 
+    async def test_what_a_worker_was_handed_and_never_began_is_handed_out_again(self, url, postgres: Cluster):
+        async with Engine(url, {"a": Agent(model=FunctionModel(lambda _: text("well")))}) as engine:
+            await engine.start()
+            await engine.submit("ghost", "go", run_id="r")
+            lost = f"""
+                UPDATE dbos.workflow_input SET inputs = replace(inputs, 'ghost', 'a');
+                UPDATE dbos.workflow_status SET status = 'PENDING', executor_id = '{engine.worker_id}',
+                queue_name = 'beforehand:a' WHERE workflow_uuid = 'r'"""  # noqa: S608
+            postgres.execute(lost, url.rpartition("/")[2])
+            assert (await engine.result("r", timeout=60)).text == "well"
+
     async def test_one_process_is_one_worker_and_can_begin_again(self, url):
         agents = {"a": Agent(model=FunctionModel(lambda _: text("well")))}
         async with Engine(url, agents) as one, Engine(url, agents) as other:

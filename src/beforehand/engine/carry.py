@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,11 +19,15 @@ RETRY_SECONDS = 1.0
 """About how long to wait before a run is tried again: its lease is somebody else's, or its journal was lost."""
 
 
+STUBBORN_SECONDS = 10.0
+"""How long a run that was cut off may take to end, before the worker ends without it."""
+
+
 class Carried:
     """One run in this worker. `talk` is the conversation it happens in, `task` what to cancel to stop it."""
 
-    def __init__(self, run_id: str) -> None:
-        self.run_id = run_id
+    def __init__(self, workflow_id: str) -> None:
+        self.workflow_id = workflow_id
         self.talk: Any = None
         self.task: Any = None
 
@@ -38,7 +43,7 @@ class Carrier:
 
     def __init__(self, agents: Mapping[str, Any], journal: Store, deps: Any) -> None:
         self.agents, self._journal, self._deps = agents, journal, deps
-        self.carried: dict[str, Carried] = {}
+        self.carried: set[Carried] = set()
         self.stopping = False
 
     async def carry(self, workflow_id: str, work: dict[str, Any]) -> dict[str, Any]:
@@ -47,7 +52,8 @@ class Carrier:
         agent = self.agents.get(name)
         if agent is None:
             raise ConfigError(f"this worker has no agent {name!r}: it has {', '.join(self.agents)}")
-        going = self.carried[workflow_id] = Carried(run_id)
+        going = Carried(workflow_id)
+        self.carried.add(going)
         try:
             while True:
                 if self.stopping:
@@ -69,7 +75,26 @@ class Carrier:
                     raise
                 await asyncio.sleep(RETRY_SECONDS * random.uniform(0.5, 1.5))  # noqa: S311 - so that not all try at once
         finally:
-            self.carried.pop(workflow_id, None)
+            self.carried.discard(going)
+
+    async def put_aside(self, grace: float) -> None:
+        """Stop every run as soon as none of its tools is running, at the latest after `grace` seconds. Be `stopping` before."""
+        deadline = time.monotonic() + grace
+        told: set[Any] = set()
+        while going := [carried for carried in self.carried if carried.task is not None and not carried.task.done()]:
+            late = time.monotonic() - deadline
+            for carried in going:
+                if carried.task not in told and (late > 0 or not carried.calls_under_way):
+                    told.add(carried.task)
+                    carried.task.cancel()
+            if late > STUBBORN_SECONDS:
+                logger.warning("%d runs do not let themselves be stopped", len(going))
+                return
+            await asyncio.sleep(0.02)
+
+    def workflows(self) -> set[str]:
+        """The ids of the workflows it carries. From any thread."""
+        return {going.workflow_id for going in list(self.carried)}
 
     async def _attempt(self, talk: Any, work: dict[str, Any]) -> str:
         """Why the run stopped. Raises `JournalError` where the journal is why."""

@@ -16,7 +16,7 @@ import msgspec
 from ..agent import Agent
 from ..decisions import HumanAnswer
 from ..durable import Recorded, load, record_answer, recorded_result
-from ..errors import ConfigError, JournalUnreadable, RunBusy, RunError, UnknownAnswer, UnknownRun, UsageError
+from ..errors import ConfigError, JournalError, JournalUnreadable, RunBusy, RunError, UnknownAnswer, UnknownRun, UsageError
 from ..journal.past import check_chain, read_past
 from ..journal.sqlite import encode
 from ..journal.store import Held
@@ -203,7 +203,7 @@ class Engine:
             raise
         self._workers = workers
         await asyncio.to_thread(workers.register, agents, self.limits)
-        self._sweeper = Sweeper(self.place, self._client, self.worker_id, lambda: set(self._carrier.carried))
+        self._sweeper = Sweeper(self.place, self._client, self.worker_id, self._carrier.workflows)
         self._sweeper.start()
 
     async def stop(self, grace: float = 10.0) -> None:
@@ -215,22 +215,18 @@ class Engine:
         workers, self._workers = self._workers, None
         if workers is None:
             return
-        carrier, deadline = self._carrier, time.monotonic() + grace
-        carrier.stopping = True
+        self._carrier.stopping = True
         workers.stop_taking()
-        while carrier.carried:
-            for carried in list(carrier.carried.values()):
-                if carried.task is not None and (not carried.calls_under_way or time.monotonic() > deadline):
-                    carried.task.cancel()
-            if all(carried.task is None or carried.task.done() for carried in carrier.carried.values()):
-                break
-            await asyncio.sleep(0.02)
-        left = list(carrier.carried)
+        await self._carrier.put_aside(grace)
+        left = self._carrier.workflows()
         if self._sweeper is not None:
             await asyncio.to_thread(self._sweeper.stop)
         await asyncio.to_thread(workers.destroy)
-        for workflow in left:
-            await asyncio.to_thread(self._client.hand_out_again, workflow, self.worker_id)
+        try:
+            for workflow in left:
+                await asyncio.to_thread(self._client.hand_out_again, workflow, self.worker_id)
+        except JournalError as error:
+            logger.warning("other workers will find the runs of this one by themselves: %s", error)
         await asyncio.to_thread(self.place.die, self.worker_id)
 
     @property

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError, RunBusy
+from ..errors import ConfigError, JournalError, RunBusy
 from ..journal import Journal, PostgresJournal, Store
 from ..journal.lease import Leases
 from ..journal.pgjobs import WORKER_LOCK
@@ -57,7 +57,8 @@ class Place:
     def die(self, worker: str) -> None:
         if isinstance(self.journal, PostgresJournal):
             writer = self.journal.writer
-            writer.put(writer.give_back(WORKER_LOCK, number_of(worker))).result()
+            with contextlib.suppress(JournalError, TimeoutError):  # without its database it has no lock to give back
+                writer.put(writer.give_back(WORKER_LOCK, number_of(worker))).result(5)
         elif self._mine is not None:
             self._mine.release()
 

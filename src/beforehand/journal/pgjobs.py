@@ -146,5 +146,5 @@ WITH moved AS (
 SELECT coalesce(array_agg(id), '{}'), 0 FROM moved
 """
 
-TELL = APPEND.replace(", 0 FROM moved", ", (SELECT count(pg_notify('beforehand', t)) FROM unnest(%s::text[]) t) FROM moved")
+TELL = APPEND.replace(", 0 FROM moved", ", pg_notify('beforehand', '') FROM moved")
 """The same, which also tells the workers that listen that a run has an answer."""

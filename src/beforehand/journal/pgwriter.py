@@ -250,9 +250,9 @@ class Writer:
         """Write these plans in one transaction. Those whose run had moved on come back, to be tried again."""
         for plan in plans:
             plan.chain(self._key)
-        told = [plan.head.run_id for plan in plans if plan.answers]
+        statement = TELL if any([plan.answers for plan in plans]) else APPEND
         try:
-            moved, _ = self._db.execute(TELL if told else APPEND, (*columns(plans), *([told] if told else []))).fetchone()
+            moved, _ = self._db.execute(statement, columns(plans)).fetchone()
         except self._error:
             if not self._db.closed and not self._db.broken:
                 if len(plans) == 1:
