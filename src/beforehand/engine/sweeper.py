@@ -48,8 +48,8 @@ class Sweeper:
                 self._sweep_on(db)
             except Exception as error:
                 if not told and not self._stop.is_set():
-                    said = error if isinstance(error, BeforehandError) else " ".join(str(error).split())
-                    logger.warning("the sweep for runs of dead workers waits for the database: %s", said)
+                    why = str(error) if isinstance(error, BeforehandError) else f"{type(error).__name__}: {error}"
+                    logger.warning("the sweep for runs of dead workers is tried again: %s", " ".join(why.split()))
                 told = True
                 self._stop.wait(random.uniform(0.5, 1.5))  # noqa: S311 - so that not all come at once
             finally:

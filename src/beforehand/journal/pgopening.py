@@ -87,7 +87,9 @@ def unreachable(url: str, error: Exception) -> JournalError:
         if needle in words:
             return JournalError(f"the database {where} cannot be used: {why}")
     reason = words.partition("failed: ")[2].rpartition("failed: ")[2] or words
-    return Unreachable(f"the database {where} cannot be reached ({reason.removesuffix(' Is the server running on that host?')})")
+    for hint in (" Is the server running", " This probably means"):
+        reason = reason.partition(hint)[0]
+    return Unreachable(f"the database {where} cannot be reached ({reason})")
 
 
 def said(error: Any) -> str:

@@ -46,6 +46,7 @@ class Writer:
         self._db: Any = None
         self._lost: set[int] = set()
         self._error: type[Exception] = psycopg().Error
+        self._closing = threading.Event()
         self._thread = threading.Thread(target=self._work, name="beforehand:journal", daemon=True)
         self._thread.start()
 
@@ -54,7 +55,8 @@ class Writer:
         return job.future
 
     def close(self) -> None:
-        """Finish what was put, and give the connection back, with every lock."""
+        """Finish what was put, and give the connection back, with every lock. A database that is away is not waited for."""
+        self._closing.set()
         self._jobs.put(None)
         if threading.current_thread() is not self._thread:
             self._thread.join()
@@ -134,10 +136,10 @@ class Writer:
                 if not told:
                     logger.warning("%s; trying again for %d s", error, RETRY_SECONDS)
                     told = True
-                if time.monotonic() > deadline or not error.temporary:
+                if time.monotonic() > deadline or not error.temporary or self._closing.is_set():
                     self._lost.update(number for kind, number in self.held if kind == RUN_LOCK)
                     raise
-                time.sleep(pause)
+                self._closing.wait(pause)
                 pause = min(pause * 2, 2.0)
         if told:
             logger.warning("the database %s is back", shown(self._url))
