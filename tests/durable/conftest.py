@@ -8,6 +8,15 @@ from importlib.util import find_spec
 
 import pytest
 from durable.cluster import Cluster, cluster, programs
+from durable.workers import Worker
+
+
+@pytest.fixture(autouse=True)
+def no_worker_is_left() -> Iterator[None]:
+    """A test that fails leaves no process behind."""
+    yield
+    while Worker.started:
+        Worker.started.pop().kill()
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import json
 import re
-import signal
 from pathlib import Path
 
 import pytest
@@ -61,7 +60,7 @@ class TestWorker:
 
         with cluster() as own:
             url = own.url()
-            own.stop(signal.SIGQUIT)
+            own.stop("immediate")
             worker = Worker(url, tmp_path / "effects")
             line = await asyncio.to_thread(worker.says, "waiting:")
             assert line.startswith(f"waiting: the database postgresql://tester@127.0.0.1:{own.port}/test1 cannot be reached (")
@@ -73,7 +72,7 @@ class TestWorker:
                 async with asyncio.timeout(60):
                     while not effects.exists():  # noqa: ASYNC110 - another process makes it
                         await asyncio.sleep(0.02)
-                own.stop(signal.SIGQUIT)
+                own.stop("immediate")
                 (tmp_path / "gate").touch()
                 await asyncio.to_thread(worker.says, "trying again for 60 s")
                 own.start()
@@ -82,7 +81,7 @@ class TestWorker:
             journal = open_journal(url, readonly=True)
             assert await asyncio.to_thread(verify, journal) == []
             journal.close()
-            own.stop(signal.SIGQUIT)
+            own.stop("immediate")
             assert await asyncio.to_thread(worker.stop) == 0  # nor does it wait for a database to stop
             assert not [line for line in worker.lines if "Traceback" in line], worker.lines
 

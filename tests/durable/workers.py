@@ -9,12 +9,15 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import ClassVar
 
 SERVED = Path(__file__).with_name("served.py")
 
 
 class Worker:
     """`beforehand worker` on a database. `lines` are what it has said."""
+
+    started: ClassVar[list[Worker]] = []
 
     def __init__(self, url: str, effects: Path, *options: str, agents: Path = SERVED, **environment: str) -> None:
         self.lines: list[str] = []
@@ -24,6 +27,7 @@ class Worker:
             env={**os.environ, "BEFOREHAND_DATABASE_URL": url, "TEST_EFFECTS": str(effects), **environment},
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
+        self.started.append(self)
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
