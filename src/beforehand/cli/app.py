@@ -127,6 +127,53 @@ def seams(
             page.show_matrix(console_for(sys.stdout, plain))
 
 
+DatabaseUrl = Annotated[
+    str | None,
+    typer.Option(help="postgresql://USER:PASSWORD@HOST:PORT/DATABASE or sqlite:///PATH; else BEFOREHAND_DATABASE_URL."),
+]
+
+
+@app.command()
+def worker(
+    agents: Annotated[Path, typer.Option(help='Python file with agents = {"name": Agent(...)}.')],
+    database_url: DatabaseUrl = None,
+    queue_concurrency: Annotated[
+        int | None, typer.Option(min=1, help="So many runs of one agent at once, over all workers.")
+    ] = None,
+    worker_concurrency: Annotated[int, typer.Option(min=1, help="So many runs of one agent at once in this worker.")] = 50,
+    grace: Annotated[float, typer.Option(min=0, help="Seconds that running tools have to finish after SIGTERM.")] = 10.0,
+    debug: Debug = False,
+) -> None:
+    """Carry the runs that are submitted to a database, in any number of processes (extra [durable]). Ends with SIGTERM."""
+    with reported(debug):
+        from . import worker as page
+        from ..engine import QueueLimits
+
+        page.needs_extra()
+        limits = QueueLimits(concurrency=queue_concurrency, worker_concurrency=worker_concurrency)
+        asyncio.run(page.work(page.database_url(database_url), agents, limits, grace))
+
+
+@app.command(epilog=EXIT_CODES)
+def submit(
+    agent: Annotated[str, typer.Argument(help="The agent's name, as workers serve it.")],
+    prompt: Annotated[str, typer.Argument(help='What to say; "-" reads it from standard input.')],
+    database_url: DatabaseUrl = None,
+    run_id: Annotated[str | None, typer.Option(help="Submitting twice under one id is submitting once.")] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the run and print what it says.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Submit a run to the workers of a database and print its id (extra [durable])."""
+    with reported(debug):
+        from . import worker as page
+
+        page.needs_extra()
+        text = sys.stdin.read() if prompt == "-" else prompt
+        code = asyncio.run(page.submit(page.database_url(database_url), agent, text, run_id, wait, as_json))
+    raise typer.Exit(code)
+
+
 RulePaths = Annotated[list[Path], typer.Argument(help="Rule files, or folders of them.")]
 CheckPaths = Annotated[list[Path], typer.Argument(help="Rule files, project files, or folders of them.")]
 

@@ -14,10 +14,11 @@ from typing import Any, Literal
 
 import msgspec
 
-from ..errors import ConfigError, JournalError, JournalUnreadable, UnknownRun
-from .chain import Record, chained, seal
+from ..errors import ConfigError, JournalError
+from .chain import chained, seal
 from .lease import Lease, leases_at
 from .opening import BEGIN_LOG, BUSY_SECONDS, JournalBusy, RunExists, as_error, open_database
+from .rows import Entry, Head, Rows, SqliteContents
 
 Durability = Literal["full", "normal"]
 DURABILITIES = ("full", "normal")
@@ -30,30 +31,6 @@ _PAUSE = 0.005
 
 _OF_PARENTS: list[Any] = []
 """Connections that forks have inherited."""
-
-Entry = tuple[str, int, bytes]
-"""What is to be recorded: kind, time in microseconds, body as JSON."""
-
-
-class Head(msgspec.Struct):
-    """Where a run's chain ends: its row, the number of its records, the hash of the last."""
-
-    row: int
-    run_id: str
-    records: int
-    hash: bytes
-    seal: bytes = b""
-
-
-class RunRow(msgspec.Struct, frozen=True):
-    """One run as a list shows it: its first and its last record."""
-
-    run_id: str
-    parent: str | None
-    records: int
-    first: Record
-    last: Record
-
 
 def encode(value: Any) -> bytes:
     """A record's body. What JSON cannot hold becomes its text."""
@@ -68,7 +45,7 @@ def now() -> int:
     return time.time_ns() // 1000
 
 
-class Journal:
+class Journal(Rows):
     """A journal in the SQLite file `path`, made when it is first used.
 
     `durability="full"` waits for the disk (fsync, off the event loop) at intents, approvals and the ends of runs; `"normal"`
@@ -260,12 +237,26 @@ class Journal:
             )
         head.records, head.hash = last - 1, before
 
-    async def write(self, head: Head, entries: Sequence[Entry]) -> None:
-        """`append` that never holds up the event loop: if another process is writing, the wait is in a thread."""
+    async def begin(self, run_id: str, entry: Entry, parent: str | None = None) -> tuple[Head, Lease]:
+        """`open_run` that never holds up the event loop. The run is held as well."""
         try:
-            self.append(head, entries, wait=0)
+            head = self.open_run(run_id, entry, parent, wait=0)
         except JournalBusy:
-            await asyncio.to_thread(self.append, head, entries)
+            head = await asyncio.to_thread(self.open_run, run_id, entry, parent)
+        return head, self.lease(run_id, head.row)
+
+    async def write(self, head: Head, entries: Sequence[Entry], durable: bool = False) -> None:
+        """`append` that never holds up the event loop: if another process is writing, the wait is in a thread.
+
+        With `durable` it then waits for the disk, as far as the journal is asked to.
+        """
+        if entries:
+            try:
+                self.append(head, entries, wait=0)
+            except JournalBusy:
+                await asyncio.to_thread(self.append, head, entries)
+        if durable:
+            await self.sync()
 
     async def sync(self) -> None:
         """Wait until what was written is on the disk, if `durability` is "full". The wait is in a thread.
@@ -326,58 +317,15 @@ class Journal:
         finally:
             self._folding = self._emptying = False
 
-    # --- reading ---
-
-    def _rows(self, query: str, *values: Any) -> list[Any]:
-        try:
-            return self.db.execute(query, values).fetchall()
-        except UnicodeEncodeError:
-            return []  # a name that SQLite cannot hold names nothing
-        except sqlite3.Error as error:
-            raise JournalUnreadable(f"the journal {self.path} cannot be read: {error}") from None
-
-    def head(self, run_id: str) -> Head:
-        """Where the records of a run end. Raises `UnknownRun`."""
-        found = self._rows("SELECT id, records, head, seal FROM runs WHERE run_id = ?", run_id)
-        if not found:
-            raise UnknownRun(f"no run {run_id!r} is recorded in {self.path}")
-        row, count, end, sealed = found[0]
-        return Head(row, run_id, count, end, sealed)
-
-    def before_run(self, row: int) -> bytes:
-        """The hash that the first record of a run follows: of the first record of the run opened before it."""
-        query = "SELECT hash FROM records WHERE n = 1 AND run = (SELECT max(id) FROM runs WHERE id < ?)"
-        found = self._rows(query, row)
-        return found[0][0] if found else b""
-
-    def has(self, run_id: str) -> bool:
-        """Whether a run of this id is recorded."""
-        return bool(self._rows("SELECT 1 FROM runs WHERE run_id = ?", run_id))
-
-    def children(self, run_id: str) -> frozenset[str]:
-        """The ids of the runs made inside calls of this one."""
-        query = "SELECT run_id FROM runs WHERE run_id > ? AND run_id < ? AND parent = ?"  # their ids begin with its own
-        return frozenset([found for (found,) in self._rows(query, f"{run_id}/", f"{run_id}0", run_id)])
-
-    def records(self, run_id: str, after: int = 0) -> list[Record]:
-        """The records of a run, in order, from the one after `after` on. Raises `UnknownRun`."""
-        head = self.head(run_id)
-        query = "SELECT n, at, kind, body, hash FROM records WHERE run = ? AND n > ? ORDER BY n"
-        return [Record(run_id, *row) for row in self._rows(query, head.row, after)]
-
-    def runs(self, parent: str | None = "") -> list[RunRow]:
-        """The runs, oldest first. With `parent`, those made inside calls of that run; with `None`, those inside none."""
-        where, values = ("", ()) if parent == "" else ("WHERE runs.parent IS ?", (parent,))
-        query = f"""
-            SELECT run_id, parent, records, a.n, a.at, a.kind, a.body, a.hash, b.n, b.at, b.kind, b.body, b.hash
-            FROM runs JOIN records a ON a.run = runs.id AND a.n = 1 JOIN records b ON b.run = runs.id AND b.n = runs.records
-            {where} ORDER BY runs.id"""  # noqa: S608 - nothing of it comes from outside
-        return [
-            RunRow(row[0], row[1], row[2], Record(row[0], *row[3:8]), Record(row[0], *row[8:13]))
-            for row in self._rows(query, *values)
-        ]
+    def contents(self) -> SqliteContents:
+        """Everything in it at this moment."""
+        return SqliteContents(Journal(self.path, key=self._key, readonly=True))
 
     # --- who may go on with a run ---
+
+    async def hold(self, run_id: str) -> Lease:
+        """`lease`, by the run's id. Raises `UnknownRun` too."""
+        return self.lease(run_id, self.head(run_id).row)
 
     def lease(self, run_id: str, row: int) -> Lease:
         """The right to go on with a run, for one holder at a time on this machine. Raises `RunBusy`."""

@@ -1,0 +1,136 @@
+"""What is read from the journal in a SQLite file: where a run ends, its records, the runs, and all of it at one moment."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import msgspec
+
+from ..errors import JournalUnreadable, UnknownRun
+from .chain import Record
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+Entry = tuple[str, int, bytes]
+"""What is to be recorded: kind, time in microseconds, body as JSON."""
+
+
+class Head(msgspec.Struct):
+    """Where a run's chain ends: its row, the number of its records, the hash of the last."""
+
+    row: int
+    run_id: str
+    records: int
+    hash: bytes
+    seal: bytes = b""
+
+
+class RunRow(msgspec.Struct, frozen=True):
+    """One run as a list shows it: its first and its last record."""
+
+    run_id: str
+    parent: str | None
+    records: int
+    first: Record
+    last: Record
+
+
+class Rows:
+    """The reading half of `Journal`."""
+
+    path: Path
+
+    @property
+    def db(self) -> sqlite3.Connection:
+        raise NotImplementedError
+
+    def _rows(self, query: str, *values: Any) -> list[Any]:
+        try:
+            return self.db.execute(query, values).fetchall()
+        except UnicodeEncodeError:
+            return []  # a name that SQLite cannot hold names nothing
+        except sqlite3.Error as error:
+            raise JournalUnreadable(f"the journal {self.path} cannot be read: {error}") from None
+
+    def head(self, run_id: str) -> Head:
+        """Where the records of a run end. Raises `UnknownRun`."""
+        found = self._rows("SELECT id, records, head, seal FROM runs WHERE run_id = ?", run_id)
+        if not found:
+            raise UnknownRun(f"no run {run_id!r} is recorded in {self.path}")
+        row, count, end, sealed = found[0]
+        return Head(row, run_id, count, end, sealed)
+
+    def before_run(self, row: int) -> bytes:
+        """The hash that the first record of a run follows: of the first record of the run opened before it."""
+        query = "SELECT hash FROM records WHERE n = 1 AND run = (SELECT max(id) FROM runs WHERE id < ?)"
+        found = self._rows(query, row)
+        return found[0][0] if found else b""
+
+    def has(self, run_id: str) -> bool:
+        """Whether a run of this id is recorded."""
+        return bool(self._rows("SELECT 1 FROM runs WHERE run_id = ?", run_id))
+
+    def children(self, run_id: str) -> frozenset[str]:
+        """The ids of the runs made inside calls of this one."""
+        query = "SELECT run_id FROM runs WHERE run_id > ? AND run_id < ? AND parent = ?"  # their ids begin with its own
+        return frozenset([found for (found,) in self._rows(query, f"{run_id}/", f"{run_id}0", run_id)])
+
+    def records(self, run_id: str, after: int = 0) -> list[Record]:
+        """The records of a run, in order, from the one after `after` on. Raises `UnknownRun`."""
+        head = self.head(run_id)
+        query = "SELECT n, at, kind, body, hash FROM records WHERE run = ? AND n > ? ORDER BY n"
+        return [Record(run_id, *row) for row in self._rows(query, head.row, after)]
+
+    def runs(self, parent: str | None = "") -> list[RunRow]:
+        """The runs, oldest first. With `parent`, those made inside calls of that run; with `None`, those inside none."""
+        where, values = ("", ()) if parent == "" else ("WHERE runs.parent IS ?", (parent,))
+        query = f"""
+            SELECT run_id, parent, records, a.n, a.at, a.kind, a.body, a.hash, b.n, b.at, b.kind, b.body, b.hash
+            FROM runs JOIN records a ON a.run = runs.id AND a.n = 1 JOIN records b ON b.run = runs.id AND b.n = runs.records
+            {where} ORDER BY runs.id"""  # noqa: S608 - nothing of it comes from outside
+        return [
+            RunRow(row[0], row[1], row[2], Record(row[0], *row[3:8]), Record(row[0], *row[8:13]))
+            for row in self._rows(query, *values)
+        ]
+
+    async def reading(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function that reads from this journal. A file is read at once."""
+        return fn(*args, **kwargs)
+
+    def answered(self) -> list[tuple[str, int]]:
+        """The runs, inside none, whose last record is a person's answer: nobody has gone on with them. With their length."""
+        query = """
+            SELECT run_id, records FROM runs JOIN records r ON r.run = runs.id AND r.n = runs.records
+            WHERE r.kind = 'answer' AND runs.parent IS NULL ORDER BY runs.id"""
+        return list(self._rows(query))
+
+
+class SqliteContents:
+    """A journal at one moment, to check it. `reader` is its own, and closed with it: the one in use goes on."""
+
+    error: type[Exception] = sqlite3.Error
+
+    def __init__(self, reader: Any) -> None:
+        self._reader = reader
+        self._db: sqlite3.Connection = reader.db
+        self._db.execute("BEGIN")
+
+    def facts(self) -> dict[str, Any]:
+        return dict(self._db.execute("SELECT name, value FROM journal"))
+
+    def runs(self) -> list[tuple[int, str, int, bytes, bytes, str | None]]:
+        return self._db.execute("SELECT id, run_id, records, head, seal, parent FROM runs ORDER BY id").fetchall()
+
+    def records(self, row: int) -> Iterator[tuple[int, int, str, bytes, bytes]]:
+        return self._db.execute("SELECT n, at, kind, body, hash FROM records WHERE run = ? ORDER BY n", (row,))
+
+    def strays(self) -> int:
+        known = {row for row, *_ in self.runs()}
+        return sum(run not in known for (run,) in self._db.execute("SELECT DISTINCT run FROM records"))
+
+    def close(self) -> None:
+        self._reader.close()
