@@ -16,6 +16,7 @@ from durable.workers import SERVED, Worker
 
 from beforehand import Approve
 from beforehand.engine import Engine
+from beforehand.errors import JournalError
 from beforehand.journal import open_journal, verify
 
 PAGE = ROOT / "docs" / "durable.md"
@@ -123,12 +124,12 @@ class TestWrong:
         assert "cannot be read: expected postgresql://" in said
 
     def test_a_server_that_is_not_there(self):
-        said = self.said(9, "submit", "a", "go", "--database-url", "postgresql://me:secret@127.0.0.1:1/runs")
+        said = self.said(JournalError.exit_code, "submit", "a", "go", "--database-url", "postgresql://me:secret@127.0.0.1:1/runs")
         assert said.startswith("error: the database postgresql://me@127.0.0.1:1/runs cannot be reached (")
 
     def test_a_wrong_password(self, url):
         for words in (("submit", "a", "go"), ("worker", "--agents", str(SERVED))):
-            said = self.said(9, *words, BEFOREHAND_DATABASE_URL=url.replace("a%20secret", "wrong"))
+            said = self.said(JournalError.exit_code, *words, BEFOREHAND_DATABASE_URL=url.replace("a%20secret", "wrong"))
             assert said.endswith("cannot be used: the user or the password is wrong")
 
     def test_no_agents_in_the_file(self, tmp_path):

@@ -8,6 +8,7 @@ import importlib
 import json
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ def agents_in_file(path: Path) -> dict[str, Agent]:
 
 
 async def work(url: str, path: Path, limits: QueueLimits, grace: float) -> None:
-    """Carry runs until SIGTERM or Ctrl-C. A database that is away is waited for."""
+    """Carry runs until SIGTERM or Ctrl-C, and end the process. A database that is away is waited for."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -67,6 +68,9 @@ async def work(url: str, path: Path, limits: QueueLimits, grace: float) -> None:
         if engine.carrying:
             complain(f"stopping: {engine.carrying} runs go on elsewhere")
         await engine.stop(grace)
+    # DBOS may still wait in a thread for a database that is away, which would hold up the end of the process.
+    sys.stderr.flush()
+    os._exit(0)
 
 
 async def submit(url: str, agent: str, prompt: str, run_id: str | None, wait: bool, as_json: bool) -> int:

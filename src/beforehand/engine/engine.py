@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import socket
@@ -31,6 +32,9 @@ from .workflows import FAILED, GOING, Client, Workers
 logger = logging.getLogger("beforehand")
 
 _LIMITS = QueueLimits()
+
+DESTROY_SECONDS = 15.0
+"""How long the threads of DBOS may take to end. Without their database they wait much longer."""
 
 OVER = ("end", "suspended")
 """What is recorded last of a run that is over, or waits for a person."""
@@ -221,7 +225,8 @@ class Engine:
         left = self._carrier.workflows()
         if self._sweeper is not None:
             await asyncio.to_thread(self._sweeper.stop)
-        await asyncio.to_thread(workers.destroy)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.to_thread(workers.destroy), DESTROY_SECONDS)
         try:
             for workflow in left:
                 await asyncio.to_thread(self._client.hand_out_again, workflow, self.worker_id)
