@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from beforehand import Agent, Hook, Limits, tool
+from beforehand import Agent, Hook, Limits, hook, tool
 from beforehand.journal import Journal
 from beforehand.seams import SEAMS
 from beforehand.testing import ScriptedModel, text, tool_call
@@ -31,6 +34,11 @@ async def read(a: int, b: int) -> str:
 
 
 HOOKS = [Hook(seam=spec.name, fn=lambda seen: None, name=f"hook at {spec.name}") for spec in SEAMS]
+
+
+@hook.before_tool_call
+def watch(call: Any) -> None:
+    """Decides nothing."""
 
 
 def script(turns: int) -> list[Any]:
@@ -92,6 +100,7 @@ def main() -> None:
         took = asyncio.run(resumed(agent(ScriptedModel([text("done")]), journal=cut).replace(**hooked)))
         print(f"the same with hooks at every seam and results of 20 KB  {took:.3f} s (bound 0.5)")
         many(folder)
+        reading(folder)
 
 
 async def resumed(one: Agent) -> float:
@@ -130,6 +139,45 @@ def many(folder: Path, runs: int = 1000, turns: int = 5) -> None:
         took, longest = asyncio.run(all_at_once(lambda j=journal: agent(ScriptedModel(script(turns)), journal=j)))  # type: ignore[misc]
         each = took / runs / turns * 1e6
         print(f"  {name:12} {took:6.2f} s, {each:6.0f} µs a turn; the longest turn of the event loop {longest:.3f} s")
+
+
+def command(*words: str) -> tuple[float, float]:
+    """Seconds that a process takes from start to end, and seconds of CPU: the best of seven."""
+    wall = cpu = float("inf")
+    for _ in range(7):
+        before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+        subprocess.run([sys.executable, *words], stdout=subprocess.DEVNULL, check=True)
+        wall = min(wall, time.perf_counter() - began)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu = min(cpu, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return wall, cpu
+
+
+def reading(folder: Path) -> None:
+    """What it takes to look: each command as a process, less the start of Python itself."""
+    path = folder / "long.db"
+    turns = 10_000 // 8  # records a turn
+    one = agent(ScriptedModel(script(turns)), journal=Journal(path, durability="normal"), hooks=[watch])
+    asyncio.run(one.run("go", run_id="long"))
+    records = one.plan.journal.head("long").records
+    one.plan.journal.close()
+    many = Journal(folder / "many.db", durability="normal")
+    start, end = one.plan.journal.records("long")[0], one.plan.journal.records("long")[-1]
+    for number in range(10_000):
+        many.append(many.open_run(f"run-{number}", (start.kind, start.at, start.body)), [(end.kind, end.at, end.body)])
+    many.close()
+    python = command("-c", "pass")
+    print(f"Python itself takes {python[0]:.3f} s to start and end ({python[1]:.3f} CPU); above that take:")
+    for name, words, bound in (
+        ("import beforehand", ("-c", "import beforehand"), ""),
+        ("beforehand --version", ("-m", "beforehand", "--version"), ""),
+        (f"trace of {records} records", ("-m", "beforehand", "trace", "long", "--journal", str(path)), ", bound 0.3"),
+        ("  the same as JSON", ("-m", "beforehand", "trace", "long", "--json", "--journal", str(path)), ""),
+        ("  its hooks", ("-m", "beforehand", "trace", "long", "--hooks", "--journal", str(path)), ""),
+        ("list of 10,000 runs", ("-m", "beforehand", "runs", "--journal", str(folder / "many.db")), ""),
+    ):
+        wall, cpu = command(*words)
+        print(f"  {name:<40} {wall - python[0]:.3f} s ({cpu - python[1]:.3f} CPU{bound})")
 
 
 def _without_end(journal: Journal, path: Path) -> Journal:

@@ -21,7 +21,7 @@ from .journal.fingerprint import differences, of_tool, prints_of
 from .journal.log import RunLog
 from .journal.opening import RunExists
 from .journal.past import Past, check_chain, decisions_in, read_past
-from .journal.rows import Head
+from .journal.queries import Head
 from .journal.sqlite import encode, now
 from .journal.store import Store
 from .limits import Limits
@@ -247,22 +247,22 @@ async def record_answers(recorded: Recorded, answers: Mapping[str, HumanAnswer] 
 async def record_answer(
     journal: Store, run_id: str, call_id: str, digest: str, answer: HumanAnswer | None, by: str
 ) -> None:
-    """Record one answer, in the run that asked and in those around it, which no longer wait for it then."""
-    for owner, inner in reversed(await journal.reading(waiting_in, journal, run_id, call_id)):
-        log = RunLog(journal, await journal.reading(journal.head, owner))
-        await log.answered(inner, digest, Deny(NOBODY) if answer is None else answer, by if answer is not None else "nobody")
+    """Record one answer: in the run that asked, and in those around it, so that none of them waits for it any more."""
+    given, who = (Deny(NOBODY), "nobody") if answer is None else (answer, by)
+    for owner, inner in reversed(await journal.reading(places_of, journal, run_id, call_id)):
+        head = await journal.reading(journal.head, owner)
+        await RunLog(journal, head).answered(inner, digest, given, who)
 
 
-def waiting_in(journal: Store, run_id: str, call_id: str) -> list[tuple[str, str]]:
-    """The runs in which a call waits, and its id there: of a sub-agent's, "outer/inner", those around it come first."""
-    found = [(run_id, call_id)]
+def places_of(journal: Store, run_id: str, call_id: str) -> list[tuple[str, str]]:
+    """The runs that know a call, and its id there, from `run_id` inwards. A sub-agent's call is named "outer/inner"."""
     place = call_id.find("/")
     while place >= 0:
         child = f"{run_id}/{call_id[:place]}"
         if journal.has(child):
-            return found + waiting_in(journal, child, call_id[place + 1 :])
+            return [(run_id, call_id), *places_of(journal, child, call_id[place + 1 :])]
         place = call_id.find("/", place + 1)
-    return found
+    return [(run_id, call_id)]
 
 
 # --- what a recorded run came to -----------------------------------------------------------------

@@ -15,6 +15,7 @@ from beforehand import (
     RequestTooLarge, Text, Thinking, ToolMessage, UserMessage, hook, tool,
 )  # fmt: skip
 from beforehand.history import estimate_tokens
+from beforehand.journal.fingerprint import differences, prints_of
 from beforehand.models.openai_wire import encode_message
 from beforehand.testing import ScriptedModel, text, tool_call
 from beforehand.workspace import Lambda
@@ -199,6 +200,39 @@ async def test_a_suspended_run_cannot_be_resumed_from_its_messages_alone() -> No
     waiting = (await talk.run("go")).pending[0].call_id
     with pytest.raises(NothingToContinue):
         await agent.conversation(talk.messages).resume({waiting: Approve()})
+
+
+async def test_a_hook_that_makes_its_model_on_the_spot_is_asked_again_when_a_run_goes_on(tmp_path: Path) -> None:
+    asked = []
+
+    @tool
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    @hook.before_tool_call
+    def ask(call: Any) -> Ask:
+        return Ask("Pay?")
+
+    @hook.prepare_request
+    def other_model(plan: Any) -> Replace:
+        asked.append(plan.run.turn)
+        return Replace(model=one_call("pay") if len(asked) == 1 else ScriptedModel([text("done")]))
+
+    agent = Agent(model=one_call("pay"), tools=[pay], hooks=[ask, other_model], journal=tmp_path / "runs.db")
+    waiting = (await agent.run("go", run_id="r")).pending[0].call_id
+    assert asked == [1]
+    assert (await agent.resume("r", {waiting: Approve()})).text == "done"
+    assert asked == [1, 1, 2]
+
+
+def test_what_a_hook_calls_is_not_among_what_is_compared_when_a_run_goes_on() -> None:
+    code = "from beforehand import hook\n\n@hook.before_tool_call\ndef gate(call):\n    return judge(call)\n"
+    then: dict[str, Any] = {"judge": lambda call: None}
+    now: dict[str, Any] = {"judge": lambda call: Block("no")}
+    exec(code, then)  # noqa: S102 - our own text
+    exec(code, now)  # noqa: S102
+    assert differences({"tools": {}, "hooks": prints_of([then["gate"]])}, [], [now["gate"]]) == []
 
 
 async def test_compaction_and_recovery_are_off_until_somebody_turns_them_on() -> None:

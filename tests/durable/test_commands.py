@@ -100,6 +100,28 @@ class TestWorker:
             assert await asyncio.to_thread(worker.stop) == 0
 
 
+class TestRecordedRuns:
+    async def test_the_commands_about_recorded_runs_take_a_database_and_an_answer_wakes_the_run(self, url, tmp_path):
+        worker = await asyncio.to_thread(Worker(url, tmp_path / "effects").ready)
+
+        async def said(*words: str) -> str:
+            done = await asyncio.to_thread(beforehand, *words)
+            assert (done.returncode, done.stderr) == (0, ""), done.stderr
+            return done.stdout
+
+        async with Engine(url) as engine:
+            await engine.submit("asker", "go", run_id="r")
+            assert (await engine.result("r", timeout=60)).stop_reason == "suspended"
+            assert "Pay 7?" in await said("approvals", "--journal", url, "--plain")
+            assert "call is approved" in await said("approvals", "--journal", url, "--answer", "r", "call", "approve")
+            assert (await engine.result("r", timeout=60)).text == "paid 7"
+        assert "r" in await said("runs", "--journal", url, "--plain")
+        assert "paid 7" in await said("trace", "r", "--journal", url, "--plain")
+        assert "paid 7" in await said("export", "r", "--journal", url)
+        assert "as it was written" in await said("verify", url)
+        assert await asyncio.to_thread(worker.stop) == 0
+
+
 class TestWrong:
     """One line on stderr, the exit code, no traceback and no password."""
 

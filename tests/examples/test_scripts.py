@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SAYS = {
+    "another_process.py": "In the booking system: ['305 first']",
     "approval.py": "asked_later: Booked: train 305, tourist class.",
     "audit.py": '"verdict":"Block","reason":"Book tourist instead."',
     "budget.py": "seconds: ended after 0 turns",

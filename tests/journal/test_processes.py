@@ -203,15 +203,13 @@ async def test_the_event_loop_goes_on_while_another_process_holds_the_file(tmp_p
 
 
 async def test_the_event_loop_never_waits_for_the_disk(tmp_path: Path) -> None:
-    """Every fsync of the process is in another thread: those that SQLite makes too, which is asked what it does by the OS."""
+    """Every fsync of the process is in another thread, SQLite's own too: making, opening, intents, the end, closing."""
     if shutil.which("strace") is None:
         pytest.skip("strace is not installed, and nothing else sees the fsyncs that SQLite makes")
     code = """
         import asyncio, os, sys
         from beforehand import Agent, Limits, tool
-        from beforehand.journal import sqlite
         from beforehand.testing import ScriptedModel, text, tool_call
-        sqlite.FOLD_COMMITS = 20
         @tool
         async def add(a: int) -> int:
             return a
@@ -302,7 +300,7 @@ def test_a_fork_uses_a_connection_of_its_own(tmp_path: Path) -> None:
         os.waitpid(child, 0)
     """
     done = python(code, tmp_path / "runs.db")
-    assert (done.stdout, done.stderr) == ("hello\nhello\n", "")
+    assert (done.stdout.count("hello"), done.stderr) == (2, "")
     journal = Journal(tmp_path / "runs.db", readonly=True)
     assert {row.run_id for row in journal.runs()} == {"parent", "child", "parent again"}
     assert verify(journal) == []

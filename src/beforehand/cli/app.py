@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from .recorded import KeyEnv, add_commands, key_from
 from .terminal import console_for, refuse_together, reported
 
 app = typer.Typer(
@@ -81,17 +82,21 @@ def run(
     max_turns: Annotated[int | None, typer.Option(min=1, help="The run ends after so many turns.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print each event as one line of JSON, and nothing else.")] = False,
     wire: Annotated[bool, typer.Option("--wire", help="Also show what is sent and received.")] = False,
+    journal: Annotated[str | None, typer.Option("--journal", help="Record the run in this file, or in postgresql://...")] = None,
+    key_env: KeyEnv = None,
     plain: Plain = False,
     debug: Debug = False,
 ) -> None:
     """Run an agent on a real endpoint. Its text goes to stdout, the timeline to stderr; the key comes from OPENAI_API_KEY."""
     with reported(debug):
+        from ..journal import open_journal
         from .run import Job, run_job
 
         text = sys.stdin.read() if prompt == "-" else prompt
         job = Job(
             prompt=text, model=model, base_url=base_url, hooks=tuple(hooks or ()), tools=tuple(tools or ()),
             instructions=instructions, max_turns=max_turns, as_json=as_json, wire=wire, plain=plain, project=project,
+            journal=None if journal is None else open_journal(journal, key=key_from(key_env)),
         )  # fmt: skip
         code = asyncio.run(run_job(job))
     raise typer.Exit(code)
@@ -174,6 +179,8 @@ def submit(
     raise typer.Exit(code)
 
 
+add_commands(app, EXIT_CODES)
+
 RulePaths = Annotated[list[Path], typer.Argument(help="Rule files, or folders of them.")]
 CheckPaths = Annotated[list[Path], typer.Argument(help="Rule files, project files, or folders of them.")]
 
@@ -203,7 +210,7 @@ def try_(
 
 @app.command()
 def backtest(
-    journal: Annotated[Path, typer.Option("--journal", help="The file with the recorded runs.")],
+    journal: Annotated[str, typer.Option("--journal", help="The file with the recorded runs, or postgresql://...")],
     hooks: Annotated[list[Path], typer.Option("--hooks", help="Python file with hooks, rule file or folder; repeatable.")],
     since: Annotated[str | None, typer.Option("--since", help="Only runs begun since, such as 2026-01-31T12:00.")] = None,
     expect_no_change: Annotated[bool, typer.Option("--expect-no-change", help="Exit code 1 if anything changes.")] = False,

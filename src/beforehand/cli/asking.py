@@ -10,6 +10,7 @@ import msgspec
 
 from ..decisions import Approve, Deny, Edit, HumanAnswer, PendingApproval
 from ..detach import in_thread
+from .terminal import safe
 from .timeline import Timeline, answered_row
 
 NOBODY = "Nobody could be asked: standard input is not a terminal."
@@ -22,10 +23,20 @@ class Asker:
         self._timeline, self._stopping = timeline, stopping
         self._one_at_a_time = asyncio.Lock()
 
+    @property
+    def can_ask(self) -> bool:
+        """Whether there is somebody to ask."""
+        return sys.stdin is not None and sys.stdin.isatty()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether nobody shall be asked any more."""
+        return self._stopping.is_set()
+
     async def __call__(self, question: PendingApproval) -> HumanAnswer:
         answer: HumanAnswer = Deny(NOBODY)
         who = "nobody"
-        if sys.stdin is not None and sys.stdin.isatty():
+        if self.can_ask:
             async with self._one_at_a_time:
                 who, answer = "you", await self._ask(question)
         self._timeline.add(answered_row(who, question, answer))
@@ -72,4 +83,4 @@ class Asker:
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    print(safe(text), file=sys.stderr, flush=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import IO, TYPE_CHECKING
 
+from .terminal import safe
 from .timeline import Row
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class Printer:
             self.console.print(Text(text, style))
 
     def show(self, row: Row) -> None:
+        row = row._replace(title=safe(row.title), text=safe(row.text), note=safe(row.note))
         if self.console is None:
             self._plain(row)
         else:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,11 +18,11 @@ from ..assembly import tools_in_file
 from ..conversation import Conversation
 from ..errors import ConfigError, RunError
 from ..events import Event, MessageEnd, MessageRetracted, MessageUpdate
-from ..plan import OnAsk
+from ..eventstream import EventStream
 from ..results import RunResult
 from .asking import Asker
 from .printer import Printer
-from .terminal import INTERRUPTED, STOPPED, complain, console_for
+from .terminal import INTERRUPTED, STOPPED, complain, console_for, safe
 from .timeline import Row, Timeline, Tone
 
 WIRE = ("request_sent", "response_received")
@@ -42,10 +42,25 @@ class Job(NamedTuple):
     wire: bool = False
     plain: bool = False
     project: Path | None = None
+    journal: Any = None
+    """The `Journal` in which the run is recorded, if it is."""
+
+
+Begin = Callable[[Conversation, Asker, Sequence[str]], Awaitable[EventStream]]
+"""What begins the run: given the talk, who can be asked, and the opt-in events to be included."""
 
 
 async def run_job(job: Job) -> int:
     """Do it. Returns the exit code of a run that did not fail; raises what made it fail."""
+
+    async def begin(talk: Conversation, asker: Asker, events: Sequence[str]) -> EventStream:
+        return talk.stream(job.prompt, events=events)
+
+    return await play(job, begin)
+
+
+async def play(job: Job, begin: Begin) -> int:
+    """Show the run that `begin` begins, as it happens. Returns its exit code."""
     out = JsonLines() if job.as_json else Screen(job.plain)
     stopping = asyncio.Event()
     asker = Asker(out.timeline, stopping)
@@ -54,30 +69,35 @@ async def run_job(job: Job) -> int:
         wire = () if not job.wire else (*WIRE, "provider_event") if job.as_json else WIRE
         with _ctrl_c(talk, stopping), rule_lines(out.timeline):
             try:
-                async for event in talk.stream(job.prompt, events=wire):
+                async for event in await begin(talk, asker, wire):
                     out.event(event)
             except RunError:
                 out.close()
                 raise
         out.close()
-        return STOPPED if talk.result is None else close_report(talk.result)
+        if talk.result is None:
+            return STOPPED
+        out.end(talk.result)
+        return close_report(talk.result, recorded=job.journal is not None)
 
 
-def agent_for(job: Job, asker: OnAsk) -> Agent:
+def agent_for(job: Job, asker: Asker) -> Agent:
     """The agent of the command line. What it names counts instead of what the project file says; hooks and tools add up."""
-    given = {"model": job.model, "base_url": job.base_url, "instructions": job.instructions}
+    given = {"model": job.model, "base_url": job.base_url, "instructions": job.instructions, "journal": job.journal}
     more: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    tools = [tool for path in job.tools for tool in tools_in_file(path)]
+    more["tools"] = [tool for path in job.tools for tool in tools_in_file(path)]
+    more["hooks"] = job.hooks
+    more["on_ask"] = asker if job.journal is None or asker.can_ask else None  # a recorded run can wait for somebody else
     if job.project is None:
         if job.model is None:
             raise ConfigError("no model: give --model openai:NAME, or --project with a project file that names one")
-        agent = Agent(tools=tools, hooks=job.hooks, on_ask=asker, **more)
+        agent = Agent(**more)
     else:
-        agent = Agent.from_project(job.project, tools=tools, hooks=job.hooks, on_ask=asker, **more)
+        agent = Agent.from_project(job.project, **more)
     return agent if job.max_turns is None else agent.replace(limits=agent.plan.limits.with_(max_turns=job.max_turns))
 
 
-def close_report(result: RunResult) -> int:
+def close_report(result: RunResult, recorded: bool = False) -> int:
     """Say on stderr why the run stopped, where it did not simply end. Returns the exit code."""
     if result.stop_reason in ("completed", "ended", "length"):
         if result.stop_reason == "length":
@@ -90,6 +110,9 @@ def close_report(result: RunResult) -> int:
     for pending in result.pending:
         args = msgspec.json.encode(pending.args).decode()
         complain(f"waiting for a person: {pending.name} {args}, asked by {pending.hook}: {pending.prompt} [{pending.call_id}]")
+    if result.pending and recorded:
+        run_id = result.run_id
+        complain(f"answer with `beforehand approvals --answer {run_id} CALL approve`, then `beforehand resume {run_id}`")
     return STOPPED
 
 
@@ -151,11 +174,13 @@ class Screen:
         self.timeline = Timeline(streamed=True)
         self._printer = Printer(console_for(sys.stderr, plain), sys.stderr)
         self._turn: Row | None = None
-        self._mid_line = False
+        self._mid_line = self._heard = False
+        self._safe = sys.stdout.isatty()
 
     def event(self, event: Event) -> None:
+        self._heard = True
         if isinstance(event, MessageUpdate) and event.kind == "text" and event.parent_call_id is None:
-            sys.stdout.write(event.delta)
+            sys.stdout.write(safe(event.delta) if self._safe else event.delta)
             sys.stdout.flush()
             self._mid_line = not event.delta.endswith("\n")
         elif isinstance(event, MessageRetracted | MessageEnd):
@@ -181,6 +206,11 @@ class Screen:
             sys.stdout.write("\n")
             sys.stdout.flush()
 
+    def end(self, result: RunResult) -> None:
+        """The text of a run that was over before, of which nothing was to be heard."""
+        if not self._heard and result.text:
+            print(safe(result.text) if self._safe else result.text)
+
 
 class JsonLines:
     """For programs: each event as one line of JSON on stdout."""
@@ -193,6 +223,9 @@ class JsonLines:
         sys.stdout.buffer.flush()
 
     def close(self) -> None:
+        pass
+
+    def end(self, result: RunResult) -> None:
         pass
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,6 +21,29 @@ STOPPED = 9
 """Exit code of a run that stopped before it was done: blocked, suspended, out of turns."""
 INTERRUPTED = 130
 """Exit code after Ctrl-C."""
+
+
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""What makes a terminal do something else than show text: escape sequences, and marks that turn the order of text round."""
+
+
+def safe(text: str) -> str:
+    """`text` as a terminal may show it, whoever wrote it: what is no text is shown as an escape. Lines and tabs stay."""
+    return text if text.isprintable() else _UNSAFE.sub(_escaped, text)
+
+
+def safe_json(line: bytes) -> bytes:
+    """The same for encoded JSON, which stays the same JSON."""
+    return line if line.isascii() and b"\x7f" not in line else _UNSAFE.sub(_as_json, line.decode()).encode()
+
+
+def _escaped(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+
+
+def _as_json(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
 
 
 @contextmanager
@@ -62,7 +86,7 @@ def refuse_together(option: str, others: Mapping[str, bool]) -> None:
 
 def complain(message: str) -> None:
     """One line on stderr, whatever the message holds."""
-    print(" ".join(message.split()), file=sys.stderr, flush=True)
+    print(safe(" ".join(message.split())), file=sys.stderr, flush=True)
 
 
 class _OneLine(logging.Formatter):

@@ -34,6 +34,10 @@ Adopt = Callable[[dict[str, Any]], dict[str, Any]]
 """Turns the fields of a `Replace` into those to use, or raises `ValueError` saying why they cannot be used."""
 
 
+Times = list[tuple[Hook, int]]
+"""The hooks that were asked, and the microseconds that each took."""
+
+
 class Ruling(NamedTuple):
     """What the hooks of a seam decided: the context with every replacement made, the fields replaced, the refusal.
 
@@ -60,10 +64,13 @@ def dispatch(
     return _witnessed(run, spec, hooks, context, adopt)
 
 
-async def ask(run: RunState, spec: SeamSpec, hooks: Sequence[Hook], context: Any, adopt: Adopt | None) -> Ruling:
+async def ask(
+    run: RunState, spec: SeamSpec, hooks: Sequence[Hook], context: Any, adopt: Adopt | None, times: Times | None = None
+) -> Ruling:
+    """Ask them one after the other. `times`, if given, takes those that were asked and how long each took."""
     changes: dict[str, Any] = {}
     heard: list[tuple[Verdict, Hook]] = []
-    outer_scope, default_timeout, slow = run.scope, run.limits.hook_timeout, run.slow_hook
+    outer_scope, default_timeout, slow = run.scope, run.limits.hook_timeout, run.slow_hook if times is None else -1.0
     run.enter_guarded()
     began = perf_counter()
     for hook in hooks:
@@ -92,7 +99,7 @@ async def ask(run: RunState, spec: SeamSpec, hooks: Sequence[Hook], context: Any
             run.enter_guarded()
         ended = perf_counter()
         if ended - began > slow:
-            _warn_slow(hook, ended - began)
+            _took(run, hook, ended - began, times)
         began = ended
         if verdict is not None:
             if type(verdict) is Replace:
@@ -222,16 +229,21 @@ async def _ask_or_recall(
         run.decisions += past.decisions
         return Ruling(context, {}), True  # nobody needs a key for a request that has been answered
     names = [hook.name for hook in hooks if hook.where != UNSEEN]
+    times: Times = []
     try:
-        ruling = await ask(run, spec, hooks, context, adopt)
+        ruling = await ask(run, spec, hooks, context, adopt, times)
     except BaseException as error:
-        journal.ruled(run, spec.name, call_id, names, error)
+        journal.ruled(run, spec.name, call_id, names, error, _microseconds(times))
         raise
     if past is None:
-        journal.ruled(run, spec.name, call_id, names, ruling)
+        journal.ruled(run, spec.name, call_id, names, ruling, _microseconds(times))
     else:
         journal.ruled_again(spec.name, call_id)
     return ruling, False
+
+
+def _microseconds(times: Times) -> list[int]:
+    return [took for hook, took in times if hook.where != UNSEEN]
 
 
 def repeat_effects(run: RunState, past: Any) -> None:
@@ -319,6 +331,14 @@ async def _within(seconds: float, work: asyncio.Future[Any], allowed: float) -> 
 
 
 _slow_hooks: set[tuple[str, str]] = set()
+
+
+def _took(run: RunState, hook: Hook, seconds: float, times: Times | None) -> None:
+    """A hook was slow, or the journal wants to know how long each one took, those that decided nothing too."""
+    if times is not None:
+        times.append((hook, round(seconds * 1e6)))
+    if seconds > run.slow_hook:
+        _warn_slow(hook, seconds)
 
 
 def _warn_slow(hook: Hook, took: float) -> None:

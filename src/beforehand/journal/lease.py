@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import struct
+import sys
 import threading
 from pathlib import Path
 from weakref import WeakValueDictionary
@@ -14,10 +16,11 @@ try:
 except ImportError:  # pragma: no cover - Windows, where a journal serves one process
     fcntl = None  # type: ignore[assignment]
 
-
 class Leases:
-    """Locks on the bytes of one file: a run's row in the journal is its byte. They are the process's, so threads and tasks
-    are told apart here.
+    """Locks on the bytes of one file: a run's row in the journal is its byte. Made by `leases_at`, once for each file.
+
+    The system gives locks to a process, whichever of its threads, tasks and journals asks, does not tell it of its own, and
+    takes all of them back when it closes the file once. So those of one process are told apart here.
     """
 
     def __init__(self, path: Path) -> None:
@@ -42,6 +45,13 @@ class Leases:
                     raise RunBusy(f"run {run_id} is going on in another process: wait for it, or use its result") from None
             self._held.add(row)
         return Lease(self, row)
+
+    def is_held(self, row: int) -> bool:
+        """Whether somebody goes on with the run of this row, in this process or another one. Takes nothing."""
+        with self._guard:
+            if row in self._held and self._pid == os.getpid():
+                return True
+            return fcntl is not None and _locked_elsewhere(self._path, row)
 
     def give_back(self, row: int) -> None:
         with self._guard:
@@ -78,3 +88,25 @@ class Lease:
 
     def release(self) -> None:
         self._leases.give_back(self._row)
+
+
+# --- looking without taking ----------------------------------------------------------------------
+
+_looking: dict[Path, int] = {}
+"""Files opened to look at their locks. They stay open: closing one would give back the locks this process has on that file."""
+
+_DARWIN = sys.platform == "darwin"
+_FLOCK = "qqihh" if _DARWIN else "hhqqi"  # start, length, process, type, from where; elsewhere the last two come first
+
+
+def _locked_elsewhere(path: Path, row: int) -> bool:
+    file = _looking.get(path)
+    if file is None:
+        try:
+            file = _looking[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:  # nobody has ever taken a lease
+            return False
+    kind, start = fcntl.F_RDLCK, os.SEEK_SET
+    wanted = struct.pack(_FLOCK, *((row, 1, 0, kind, start) if _DARWIN else (kind, start, row, 1, 0)))
+    found = struct.unpack(_FLOCK, fcntl.fcntl(file, fcntl.F_GETLK, wanted))
+    return bool(found[3 if _DARWIN else 0] != fcntl.F_UNLCK)

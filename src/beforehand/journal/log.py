@@ -22,8 +22,8 @@ from ..tools import ToolResult
 from .codec import Opaque, write_answer, write_changes, write_decision, write_effect, write_error, write_verdict
 from .past import Past, decisions_in, read_past
 from .recall import Recall
-from .rows import Entry, Head
-from .sqlite import encode, now
+from .queries import Head
+from .sqlite import Entry, encode, now
 from .store import Store
 
 RELEASE_SECONDS = 0.25
@@ -48,6 +48,8 @@ class RunLog(Recall):
         self._entries: list[Entry] = []
         self._flush: asyncio.Handle | None = None
         self._children: frozenset[str] | None = None
+        self._calls = 0 if past is None else sum(1 for call in past.calls.values() if call.outcome is not None)
+        """How many calls have their outcome."""
         self._seen = 0
         """How many of the recorded messages the run has stored again."""
         self._listeners: Emitter | None = None
@@ -188,10 +190,13 @@ class RunLog(Recall):
         else:
             self._open.setdefault((seam, call_id), []).append((entry, verdict, effects))
 
-    def ruled(self, run: Any, seam: str, call_id: str | None, names: list[str], ruling: Any) -> None:
-        """The hooks of a seam have been asked. `ruling` is what one of them raised, where that ended the run."""
+    def ruled(self, run: Any, seam: str, call_id: str | None, names: list[str], ruling: Any, times: list[int]) -> None:
+        """The hooks of a seam have been asked. `ruling` is what one of them raised, where that ended the run.
+
+        `times` are the microseconds of those that were asked: after a refusal that is final at once, the rest is not.
+        """
         made = self._open.pop((seam, call_id), ())
-        data: dict[str, Any] = {"seam": seam, "turn": run.turn, "hooks": names}
+        data: dict[str, Any] = {"seam": seam, "turn": run.turn, "hooks": names, "took": times}
         if call_id is not None:
             data["call"] = call_id
         failed = ruling if isinstance(ruling, BaseException) else None
@@ -344,6 +349,7 @@ class RunLog(Recall):
         if self.journal.raw and raw is not None and raw is not call.result:
             data["raw"] = raw
         self._results[call.id] = call.result
+        self._calls += 1
         self.add("outcome", data)
 
     def inside(self, run_id: str, call_id: str) -> list[DecisionRecord]:
@@ -376,11 +382,11 @@ class RunLog(Recall):
     async def ended(self, run: Any) -> None:
         """The run is over, or waits for a person. Durable when this returns."""
         if run.stop_reason == "suspended":
-            self.add("suspended", {"turn": run.turn, "pending": run.pending})
+            self.add("suspended", {"turn": run.turn, "calls": self._calls, "pending": run.pending})
         else:
             data: dict[str, Any] = {
                 "stop_reason": run.stop_reason or "completed", "reason": run.reason, "usage": run.usage, "cost": run.usage_cost,
-                "turns": run.turn, "decisions": len(run.decisions),
+                "turns": run.turn, "calls": self._calls, "decisions": len(run.decisions),
             }  # fmt: skip
             if run.error is not None:
                 data["error"] = write_error(run.error)

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from ..errors import JournalError, JournalUnreadable
 from .chain import FORMAT, seal
+from .readonly import connect_readonly
 
 BUSY_SECONDS = 30.0
 """How long a write waits for another process's, away from the event loop."""
@@ -32,15 +33,22 @@ CREATE UNIQUE INDEX IF NOT EXISTS records_of_run ON records (run, n);
 
 def open_database(path: Path, key: bytes | None, readonly: bool) -> sqlite3.Connection:
     """A connection to the journal `path`, which is made if need be. Raises `JournalUnreadable` for anything else."""
-    if readonly and not path.is_file():
-        raise JournalUnreadable(f"there is no journal {path}")
-    if not path.parent.is_dir():
-        raise JournalUnreadable(f"the journal {path} cannot be opened: there is no folder {path.parent}")
-    where = f"file:{quote(str(path.absolute()))}?mode={'ro' if readonly else 'rwc'}"
     try:
-        db = sqlite3.connect(where, uri=True, isolation_level=None, check_same_thread=False, timeout=BUSY_SECONDS)
-    except sqlite3.Error as error:
+        if readonly and not path.is_file():
+            raise JournalUnreadable(f"there is no journal {path}")
+        if not path.parent.is_dir():
+            raise JournalUnreadable(f"the journal {path} cannot be opened: there is no folder {path.parent}")
+        if readonly:
+            db = connect_readonly(path, BUSY_SECONDS)
+        else:
+            where = f"file:{quote(str(path.absolute()))}?mode=rwc"
+            db = sqlite3.connect(where, uri=True, isolation_level=None, check_same_thread=False, timeout=BUSY_SECONDS)
+    except sqlite3.OperationalError as error:
         raise JournalUnreadable(f"the journal {path} cannot be opened: {error}") from None
+    except sqlite3.DatabaseError as error:
+        raise JournalUnreadable(f"{path} is not a journal that can be read: {error}") from None
+    except OSError as error:
+        raise JournalUnreadable(f"the journal {path} cannot be read: {error.strerror or error}") from None
     try:
         _prepare(db, path, key, readonly)
         db.execute("PRAGMA busy_timeout = 0")  # from now on a wait would hold the connection: `Journal` waits without it

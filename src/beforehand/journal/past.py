@@ -66,6 +66,11 @@ class Past(msgspec.Struct):
     decisions: list[tuple[str, str | None, dict[str, Any]]] = []
 
     @property
+    def suspended_calls(self) -> list[str]:
+        """The calls that waited for a person when it was suspended, those of sub-agents too."""
+        return [] if self.suspended is None else [pending["call_id"] for pending in self.suspended["pending"]]
+
+    @property
     def pending(self) -> dict[str, dict[str, Any]]:
         """The questions that nobody has answered yet, by the id of their call."""
         waiting = {} if self.suspended is None else {p["call_id"]: p for p in self.suspended["pending"]}
@@ -74,6 +79,14 @@ class Past(msgspec.Struct):
     def _answered(self, call_id: str, digest: str) -> bool:
         call = self.calls.get(call_id)
         return call is not None and any([answer["digest"] == digest for answer in call.answers])
+
+
+MALFORMED = (LookupError, TypeError, ValueError, AttributeError, AssertionError, RecursionError, msgspec.MsgspecError)
+"""What a record raises whose body is not what its kind says."""
+
+
+def unreadable(record: Record, error: Exception) -> JournalUnreadable:
+    return JournalUnreadable(f"run {record.run_id}, record {record.n} ({record.kind}) cannot be read: {error}")
 
 
 def check_chain(records: Sequence[Record], before: bytes, key: bytes | None) -> int | None:
@@ -110,8 +123,8 @@ def read_past(records: Sequence[Record], go_on: bool = False) -> Past:
         data = record.data
         try:
             reader.take(record.kind, data)
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError, msgspec.ValidationError) as error:
-            raise JournalUnreadable(f"run {record.run_id}, record {record.n} ({record.kind}) cannot be read: {error}") from None
+        except MALFORMED as error:
+            raise unreadable(record, error) from None
     if go_on:
         reader.go_on()
     return reader.past

@@ -8,7 +8,8 @@ from typing import Any
 
 from ..errors import JournalError
 from .chain import Record, link, seal
-from .rows import Entry, Head
+from .queries import Head
+from .sqlite import Entry
 
 RUN_LOCK, WORKER_LOCK = 0x62666C72, 0x62666C77
 """Classes of advisory locks: of runs by row, of workers by a hash of their id."""

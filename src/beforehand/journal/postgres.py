@@ -13,8 +13,8 @@ from .chain import Record
 from .pgjobs import RUN_LOCK, Append, Opening, PgHead
 from .pgopening import connect, prepare, psycopg, said, shown
 from .pgwriter import Writer
-from .rows import Entry, Head, RunRow
-from .sqlite import DURABILITIES, Durability
+from .queries import Head, RunRow
+from .sqlite import DURABILITIES, Durability, Entry
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -18,7 +18,10 @@ from ..errors import ConfigError, JournalError
 from .chain import chained, seal
 from .lease import Lease, leases_at
 from .opening import BEGIN_LOG, BUSY_SECONDS, JournalBusy, RunExists, as_error, open_database
-from .rows import Entry, Head, Rows, SqliteContents
+from .contents import SqliteContents
+from .queries import Head as Head
+from .queries import Queries
+from .queries import RunRow as RunRow
 
 Durability = Literal["full", "normal"]
 DURABILITIES = ("full", "normal")
@@ -31,6 +34,10 @@ _PAUSE = 0.005
 
 _OF_PARENTS: list[Any] = []
 """Connections that forks have inherited."""
+
+Entry = tuple[str, int, bytes]
+"""What is to be recorded: kind, time in microseconds, body as JSON."""
+
 
 def encode(value: Any) -> bytes:
     """A record's body. What JSON cannot hold becomes its text."""
@@ -45,7 +52,7 @@ def now() -> int:
     return time.time_ns() // 1000
 
 
-class Journal(Rows):
+class Journal(Queries):
     """A journal in the SQLite file `path`, made when it is first used.
 
     `durability="full"` waits for the disk (fsync, off the event loop) at intents, approvals and the ends of runs; `"normal"`
@@ -322,6 +329,10 @@ class Journal(Rows):
         return SqliteContents(Journal(self.path, key=self._key, readonly=True))
 
     # --- who may go on with a run ---
+
+    def is_going_on(self, run_id: str) -> bool:
+        """Whether somebody on this machine goes on with a run right now."""
+        return self._leases.is_held(self.head(run_id).row)
 
     async def hold(self, run_id: str) -> Lease:
         """`lease`, by the run's id. Raises `UnknownRun` too."""

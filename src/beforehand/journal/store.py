@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from .chain import Record
-from .rows import Entry, Head, RunRow
+from .queries import Head, RunRow
+from .sqlite import Entry
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -78,6 +79,8 @@ class Store(Protocol):
     def children(self, run_id: str) -> frozenset[str]: ...
     def records(self, run_id: str, after: int = 0) -> list[Record]: ...
     def runs(self, parent: str | None = "") -> list[RunRow]: ...
+    def ids(self, beginning: str = "") -> list[str]: ...
+    def is_going_on(self, run_id: str) -> bool: ...
     def answered(self) -> list[tuple[str, int]]:
         """The runs, inside none, whose last record is a person's answer: nobody has gone on with them. With their length."""
 

@@ -1,9 +1,9 @@
-"""What is read from the journal in a SQLite file: where a run ends, its records, the runs, and all of it at one moment."""
+"""What can be asked of a journal in a SQLite file."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -14,9 +14,6 @@ from .chain import Record
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-Entry = tuple[str, int, bytes]
-"""What is to be recorded: kind, time in microseconds, body as JSON."""
 
 
 class Head(msgspec.Struct):
@@ -39,8 +36,8 @@ class RunRow(msgspec.Struct, frozen=True):
     last: Record
 
 
-class Rows:
-    """The reading half of `Journal`."""
+class Queries:
+    """The reading half of `Journal`, which may be used while others write."""
 
     path: Path
 
@@ -97,6 +94,11 @@ class Rows:
             for row in self._rows(query, *values)
         ]
 
+    def ids(self, beginning: str = "") -> list[str]:
+        """The ids of the runs that begin so, oldest first."""
+        query = "SELECT run_id FROM runs WHERE substr(run_id, 1, ?) = ? ORDER BY id"
+        return [run_id for (run_id,) in self.db.execute(query, (len(beginning), beginning))]
+
     async def reading(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function that reads from this journal. A file is read at once."""
         return fn(*args, **kwargs)
@@ -107,30 +109,3 @@ class Rows:
             SELECT run_id, records FROM runs JOIN records r ON r.run = runs.id AND r.n = runs.records
             WHERE r.kind = 'answer' AND runs.parent IS NULL ORDER BY runs.id"""
         return list(self._rows(query))
-
-
-class SqliteContents:
-    """A journal at one moment, to check it. `reader` is its own, and closed with it: the one in use goes on."""
-
-    error: type[Exception] = sqlite3.Error
-
-    def __init__(self, reader: Any) -> None:
-        self._reader = reader
-        self._db: sqlite3.Connection = reader.db
-        self._db.execute("BEGIN")
-
-    def facts(self) -> dict[str, Any]:
-        return dict(self._db.execute("SELECT name, value FROM journal"))
-
-    def runs(self) -> list[tuple[int, str, int, bytes, bytes, str | None]]:
-        return self._db.execute("SELECT id, run_id, records, head, seal, parent FROM runs ORDER BY id").fetchall()
-
-    def records(self, row: int) -> Iterator[tuple[int, int, str, bytes, bytes]]:
-        return self._db.execute("SELECT n, at, kind, body, hash FROM records WHERE run = ? ORDER BY n", (row,))
-
-    def strays(self) -> int:
-        known = {row for row, *_ in self.runs()}
-        return sum(run not in known for (run,) in self._db.execute("SELECT DISTINCT run FROM records"))
-
-    def close(self) -> None:
-        self._reader.close()

@@ -1,0 +1,91 @@
+"""What people say about recorded runs from outside: answers to questions, and what became of calls that were cut short.
+
+Saying it only records it. Somebody then resumes the run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+
+from .decisions import HumanAnswer
+from .durable import Recorded, load, places_of, record_answer
+from .errors import UnknownAnswer, UsageError
+from .journal.log import RunLog
+from .journal.store import Store
+from .tools import ToolResult
+
+
+async def answer_waiting(journal: Store, run_id: str, call_id: str, answer: HumanAnswer, by: str) -> str:
+    """Record an answer to a waiting call, bound to the digest of the arguments that were shown. Durable when this returns.
+
+    The call may be one of a sub-agent, named by its own run or by the outer one. Returns the id of the run to resume.
+    Raises `UnknownAnswer` for a call that does not wait, or not any more, and `RunBusy` while somebody goes on with the run.
+    """
+    run_id, call_id = _outermost(journal, run_id, call_id)
+    async with _held(journal, run_id):
+        recorded = load(journal, run_id)
+        pending = recorded.past.pending
+        if call_id not in pending:
+            raise UnknownAnswer(_why_not(recorded, call_id))
+        await record_answer(journal, run_id, call_id, pending[call_id]["args_digest"], answer, by)
+    return run_id
+
+
+async def settle_call(journal: Store, run_id: str, call_id: str, result: ToolResult, by: str) -> str:
+    """Record what became of a call whose process ended while it ran: the run takes `result` as its outcome when it goes on.
+
+    Returns the id of the run the call is recorded in. Raises `UsageError` for any other call, and `RunBusy` while somebody
+    goes on with the run.
+    """
+    owner, inner = places_of(journal, run_id, call_id)[-1]
+    async with _held(journal, owner):
+        recorded = load(journal, owner)
+        call = recorded.past.calls.get(inner)
+        if call is None or call.intent is None:
+            begun = [name for name, c in recorded.past.calls.items() if c.intent is not None and c.outcome is None]
+            hint = f"; without an outcome: {', '.join(begun)}" if begun else ""
+            raise UsageError(f"no call {inner!r} of run {owner} has begun{hint}")
+        if call.outcome is not None:
+            raise UsageError(f"call {inner} of run {owner} has an outcome: {call.outcome['outcome']}")
+        if call.settled is not None:
+            raise UsageError(f"call {inner} of run {owner} has been settled already")
+        if recorded.past.suspended is not None:
+            raise UsageError(f"call {inner} of run {owner} waits for a person inside: answer that (`beforehand approvals`)")
+        log = RunLog(journal, recorded.head)
+        log.add("settled", {"call": inner, "result": result, "by": by})
+        await log.write(durable=True)
+    return owner
+
+
+@contextlib.asynccontextmanager
+async def _held(journal: Store, run_id: str) -> AsyncIterator[None]:
+    """Nobody else goes on with the run, or says something about it, meanwhile."""
+    lease = await journal.hold(run_id)
+    try:
+        yield
+    finally:
+        lease.release()
+
+
+def _outermost(journal: Store, run_id: str, call_id: str) -> tuple[str, str]:
+    """A waiting call as the outermost run that waits for it knows it."""
+    while True:
+        parent_call = journal.records(run_id)[0].data.get("parent_call")
+        parent = run_id.removesuffix(f"/{parent_call}") if parent_call is not None else run_id
+        if parent == run_id or not journal.has(parent):
+            return run_id, call_id
+        named = f"{parent_call}/{call_id}"
+        if named not in load(journal, parent).past.suspended_calls:
+            return run_id, call_id
+        run_id, call_id = parent, named
+
+
+def _why_not(recorded: Recorded, call_id: str) -> str:
+    past, run_id = recorded.past, recorded.run_id
+    known = past.calls.get(call_id)
+    if known is not None and known.answers and past.suspended is not None:
+        given = known.answers[-1]
+        return f"call {call_id} of run {run_id} has been answered already ({given['answer']['is'].lower()}, by {given['by']})"
+    waiting = f"waiting are {', '.join(past.pending)}" if past.pending else "none is waiting"
+    return f"no call {call_id!r} of run {run_id} is waiting; {waiting}"

@@ -1,0 +1,104 @@
+"""`beforehand runs`: the runs of a journal, and how they stand. `beforehand export` and `verify`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from ..durable import history_before
+from ..errors import ConfigError, nearest
+from ..journal.past import read_past
+from ..journal.reading import STATES, RunSummary, find_run, in_families, summaries
+from ..journal.store import Store
+from ..journal.verify import verify
+from ..messages import Message, is_sendable
+from ..models.openai_wire import encode_message, encode_system
+from .lines import Lines, json_lines, local_time
+from .terminal import complain, safe, safe_json
+
+COLUMNS = ("run", "begun", "agent", "state", "turns", "calls", "prompt")
+CODES = {"completed": "32", "error": "31", "unfinished": "31", "unreadable": "31", "suspended": "33", "running": "36"}
+PROMPT_WIDTH = 60
+
+
+def show_runs(journal: Store, *, states: Sequence[str], since: int, as_json: bool, plain: bool) -> None:
+    """List the runs, those made inside calls below the runs whose calls these are."""
+    for state in states:
+        if state not in STATES:
+            near = nearest(state, STATES)
+            raise ConfigError(f"--state {state!r} is none: {f'did you mean {near}?' if near else 'one of ' + ', '.join(STATES)}")
+    found = summaries(journal, states=states, since=since)
+    if as_json:
+        json_lines(found)
+        return
+    with Lines(plain) as lines:
+        if not found:
+            lines.add("No run is recorded." if not states and not since else "No run is like that.")
+            return
+        families = in_families(found)
+        codes = [CODES.get(run.state, "") for _, run in families]
+        lines.table(COLUMNS, [_row(run) for _, run in families], codes, [depth for depth, _ in families])
+
+
+def _row(run: RunSummary) -> tuple[str, ...]:
+    state = f"suspended ({run.waiting} waiting)" if run.state == "suspended" else run.state
+    if run.state == "ended" and run.why:
+        state = f"ended ({run.why.partition(':')[0]})"
+    prompt = run.prompt if len(run.prompt) <= PROMPT_WIDTH else f"{run.prompt[: PROMPT_WIDTH - 3]}..."
+    return run.run_id, local_time(run.started), run.agent, state, str(run.turns), str(run.calls), prompt
+
+
+# --- export --------------------------------------------------------------------------------------
+
+
+def export_run(journal: Store, beginning: str, out: Path | None, raw: bool) -> None:
+    """Write the conversation up to the end of a run, a message a line, as a chat completion request would hold it."""
+    run_id = find_run(journal, beginning)
+    records = journal.records(run_id)
+    if raw:
+        lines = [
+            b'{"run_id":%b,"n":%d,"at":%d,"kind":%b,"hash":"%b","body":%b}'
+            % (_encode(run_id), r.n, r.at, _encode(r.kind), r.hash.hex().encode(), r.body)
+            for r in records
+        ]
+    else:
+        past = read_past(records)
+        lines = _encoded([*history_before(journal, past.start), *past.messages])
+        if system := past.start.get("system"):
+            lines.insert(0, encode_system(system))
+    if out is None:
+        shown = map(safe_json, lines) if sys.stdout.isatty() else lines
+        sys.stdout.buffer.write(b"".join([line + b"\n" for line in shown]))
+        sys.stdout.buffer.flush()
+    else:
+        out.write_bytes(b"".join([line + b"\n" for line in lines]))
+
+
+def _encode(text: str) -> bytes:
+    return msgspec.json.encode(text)
+
+
+def _encoded(messages: Sequence[Message]) -> list[bytes]:
+    lines = [encode_message(message) for message in messages if is_sendable(message)]
+    if (left_out := len(messages) - len(lines)) > 0:
+        complain(f"note: {left_out} messages are left out that no request holds: failed replies, the application's own (--raw)")
+    return lines
+
+
+# --- verify --------------------------------------------------------------------------------------
+
+
+def verify_journal(journal: Store) -> int:
+    """Say what is not as it was written, a line for each run. Returns the exit code."""
+    faults = verify(journal)
+    for fault in faults:
+        print(safe(str(fault)))
+    if faults:
+        return 1
+    runs = journal.runs()
+    kind = "signed, and every record is" if journal.signed else "every record is"
+    print(f"{len(runs)} runs, {sum(run.records for run in runs)} records: {kind} as it was written.")
+    return 0
