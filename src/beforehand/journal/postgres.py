@@ -8,12 +8,15 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar, cast
 
-from ..errors import ConfigError, JournalError, JournalUnreadable, UnknownRun
+from ..errors import ConfigError, JournalError, JournalUnreadable, RunBusy, UnknownRun
 from .chain import Record
 from .pgjobs import RUN_LOCK, Append, Opening, PgHead
 from .pgopening import connect, prepare, psycopg, said, shown
 from .pgwriter import Writer
 from .sqlite import DURABILITIES, Durability, Entry, Head, RunRow
+
+GIVEN_BACK = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.0)
+"""A lease is given back a moment after the end is recorded: how long to wait for that, in seconds, again and again."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -87,7 +90,17 @@ class PostgresJournal:
         return head, PgLease(self.writer, head.row)
 
     async def hold(self, run_id: str) -> PgLease:
-        return PgLease(self.writer, await asyncio.wrap_future(self.writer.put(self.writer.hold(run_id))))
+        for pause in GIVEN_BACK:
+            try:
+                return PgLease(self.writer, await asyncio.wrap_future(self.writer.put(self.writer.hold(run_id))))
+            except RunBusy:
+                if not pause or not await asyncio.to_thread(self._is_over, run_id):
+                    raise
+            await asyncio.sleep(pause)
+        raise AssertionError
+
+    def _is_over(self, run_id: str) -> bool:
+        return self.records(run_id, after=self.head(run_id).records - 1)[-1].kind in ("end", "suspended")
 
     def append(self, head: Head, entries: Sequence[Entry], wait: float = 30.0) -> None:
         """Add records to a run. With `wait=0` this only puts them in line: what goes wrong then fails the next `write`."""
