@@ -19,6 +19,9 @@ from .sqlite import DURABILITIES, Durability, Entry
 GIVEN_BACK = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.0)
 """A lease is given back a moment after the end is recorded: how long to wait for that, in seconds, again and again."""
 
+GIVEN_BACK = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.0)
+"""A lease is given back a moment after the end is recorded: how long to wait for that, in seconds, again and again."""
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
