@@ -5,7 +5,7 @@ BIN  := $(VENV)/bin
 LOCK := requirements/lock-dev.txt
 
 # What `make lock` resolves, beside the package's own dependencies.
-LOCKED_EXTRAS := dev,js,otel
+LOCKED_EXTRAS := dev,js,otel,durable
 
 # The interpreter .venv is made from: the version the lock was made for, else any that is new enough.
 PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13 python3.14; do \

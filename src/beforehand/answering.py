@@ -12,11 +12,11 @@ from .decisions import HumanAnswer
 from .durable import Recorded, load, places_of, record_answer
 from .errors import UnknownAnswer, UsageError
 from .journal.log import RunLog
-from .journal.sqlite import Journal
+from .journal.store import Store
 from .tools import ToolResult
 
 
-async def answer_waiting(journal: Journal, run_id: str, call_id: str, answer: HumanAnswer, by: str) -> str:
+async def answer_waiting(journal: Store, run_id: str, call_id: str, answer: HumanAnswer, by: str) -> str:
     """Record an answer to a waiting call, bound to the digest of the arguments that were shown. Durable when this returns.
 
     The call may be one of a sub-agent, named by its own run or by the outer one. Returns the id of the run to resume.
@@ -32,7 +32,7 @@ async def answer_waiting(journal: Journal, run_id: str, call_id: str, answer: Hu
     return run_id
 
 
-async def settle_call(journal: Journal, run_id: str, call_id: str, result: ToolResult, by: str) -> str:
+async def settle_call(journal: Store, run_id: str, call_id: str, result: ToolResult, by: str) -> str:
     """Record what became of a call whose process ended while it ran: the run takes `result` as its outcome when it goes on.
 
     Returns the id of the run the call is recorded in. Raises `UsageError` for any other call, and `RunBusy` while somebody
@@ -59,7 +59,7 @@ async def settle_call(journal: Journal, run_id: str, call_id: str, result: ToolR
 
 
 @contextlib.asynccontextmanager
-async def _held(journal: Journal, run_id: str) -> AsyncIterator[None]:
+async def _held(journal: Store, run_id: str) -> AsyncIterator[None]:
     """Nobody else goes on with the run, or says something about it, meanwhile."""
     lease = await journal.hold(run_id)
     try:
@@ -68,7 +68,7 @@ async def _held(journal: Journal, run_id: str) -> AsyncIterator[None]:
         lease.release()
 
 
-def _outermost(journal: Journal, run_id: str, call_id: str) -> tuple[str, str]:
+def _outermost(journal: Store, run_id: str, call_id: str) -> tuple[str, str]:
     """A waiting call as the outermost run that waits for it knows it."""
     while True:
         parent_call = journal.records(run_id)[0].data.get("parent_call")

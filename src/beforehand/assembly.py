@@ -135,11 +135,11 @@ def load_journal(settings: Mapping[str, Any]) -> Any:
         if options != {"durability": "full", "key": None, "raw": False}:
             raise ConfigError('durability=, journal_key= and journal_raw= go with a journal: give journal="runs.db" too')
         return None
-    journal = importlib.import_module("beforehand.journal").Journal
+    journal = importlib.import_module("beforehand.journal")
     if isinstance(given, str | Path):
-        return journal(given, **options)
-    if not isinstance(given, journal):
-        raise ConfigError(f"journal={given!r} must be the path of a file, or a Journal")
+        return journal.open_journal(given, **options)
+    if not isinstance(given, journal.Journal | journal.PostgresJournal):
+        raise ConfigError(f"journal={given!r} must be the path of a file, a postgresql:// URL, or a Journal")
     return given
 
 

@@ -18,7 +18,7 @@ from .history import History
 from .hooks.registry import HookSet
 from .journal.past import Past, PastCall
 from .journal.recall import Recall
-from .journal.sqlite import Journal
+from .journal.store import Store
 from .limits import Limits
 from .loop import run_loop
 from .messages import AssistantMessage, Options, Request, ToolSpec
@@ -50,7 +50,7 @@ class Backtest(Frozen, kw_only=True):
 
 
 async def backtest(
-    journal: Journal, hooks: Callable[[str], HookSet], *, since: int = 0, run_ids: Iterable[str] | None = None,
+    journal: Store, hooks: Callable[[str], HookSet], *, since: int = 0, run_ids: Iterable[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Backtest:  # fmt: skip
     """Put `hooks` (a set for each loop's name) to the values of every recorded run, or of those named or begun `since`.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import os
@@ -20,9 +19,11 @@ from .journal.chain import seal
 from .journal.codec import message_of, read, read_error
 from .journal.fingerprint import differences, of_tool, prints_of
 from .journal.log import RunLog
-from .journal.opening import JournalBusy, RunExists
+from .journal.opening import RunExists
 from .journal.past import Past, check_chain, decisions_in, read_past
-from .journal.sqlite import Head, Journal, encode, now
+from .journal.queries import Head
+from .journal.sqlite import encode, now
+from .journal.store import Store
 from .limits import Limits
 from .messages import Message, Usage
 from .results import RunResult, text_of_run
@@ -38,7 +39,7 @@ NOBODY = "Nobody approved this call: it was not run."
 
 async def begin_record(run: RunState, prompts: Sequence[Message], base: Mapping[str, Any]) -> None:
     """Open the record of a run: what it was started with. `base` says which history it continues."""
-    journal: Journal = run.plan.journal
+    journal: Store = run.plan.journal
     start = {
         "agent": run.plan.name, "loop": run.loop, "model": run.model.name, "provider": run.model.provider,
         "tools": {tool.name: of_tool(tool) for tool in run.plan.tools}, "hooks": prints_of(_own(run)),
@@ -54,15 +55,11 @@ async def begin_record(run: RunState, prompts: Sequence[Message], base: Mapping[
     entry = ("run", now(), encode(start))
     try:
         await journal.ready()
-        try:
-            head = journal.open_run(run.run_id, entry, parent, wait=0)
-        except JournalBusy:
-            head = await asyncio.to_thread(journal.open_run, run.run_id, entry, parent)
+        head, run.lease = await journal.begin(run.run_id, entry, parent)
     except RunExists:
         raise UsageError(
             f"a run {run.run_id!r} is in {journal.path} already: resume it with agent.resume(...), or take another run_id"
         ) from None
-    run.lease = journal.lease(run.run_id, head.row)
     RunLog(journal, head).begin(run)
 
 
@@ -90,7 +87,7 @@ def base_of(history: History, length: int, before: tuple[str, int, int] | None) 
 async def until_its_end(run: RunState, given_up: str | None = None) -> AsyncIterator[None]:
     """Around a run: how it ended is durable, and others may go on with it. `given_up` says why one that waited will not."""
     if given_up is not None:
-        run.lease = run.journal.journal.lease(run.run_id, run.journal.head.row)
+        run.lease = await run.journal.journal.hold(run.run_id)
     try:
         yield
         if given_up is not None:
@@ -113,7 +110,7 @@ async def until_its_end(run: RunState, given_up: str | None = None) -> AsyncIter
 class Recorded(msgspec.Struct):
     """A run as it is on record: where its chain ends, and its past. `result` is set where there is nothing to go on with."""
 
-    journal: Journal
+    journal: Store
     head: Head
     past: Past
     run_id: str
@@ -142,7 +139,7 @@ class Recorded(msgspec.Struct):
         return read(self.past.start["limits"], Limits)  # type: ignore[no-any-return]
 
 
-def load(journal: Journal, run_id: str) -> Recorded:
+def load(journal: Store, run_id: str) -> Recorded:
     """A run from its records. Raises `UnknownRun`, and `JournalUnreadable` if they are not as they were written.
 
     A last record that is damaged by itself was being written when the power went: it is dropped, and that is logged.
@@ -164,11 +161,11 @@ def load(journal: Journal, run_id: str) -> Recorded:
     return Recorded(journal, head, read_past(records, go_on=True), run_id)
 
 
-def _seal_of(journal: Journal, head: Head) -> bytes:
+def _seal_of(journal: Store, head: Head) -> bytes:
     return seal(journal.key, head.run_id, head.records, head.hash)
 
 
-def history_before(journal: Journal, start: Mapping[str, Any]) -> list[Message]:
+def history_before(journal: Store, start: Mapping[str, Any]) -> list[Message]:
     """The history that a run began with, put together from the runs of its conversation before it."""
     earlier: list[list[Message]] = []
     base = start["base"]
@@ -188,20 +185,20 @@ async def take_up(
     """Make `run` the recorded run, ready to go over its past and on. With nothing to go on with, `result` is set instead."""
     journal = journal_of(plan)
     await journal.ready()
-    lease = journal.lease(run_id, journal.head(run_id).row)
+    lease = await journal.hold(run_id)
     try:
-        recorded = load(journal, run_id)
+        recorded = await journal.reading(load, journal, run_id)
         if run.parent_call_id is None and (call_id := recorded.past.start.get("parent_call")) is not None:
             outer = run_id.removesuffix(f"/{call_id}")
             raise UsageError(f"run {run_id} was made inside a call: resume {outer}, which goes on with it")
         await record_answers(recorded, answers)
-        for message in recorded.before():
+        for message in await journal.reading(recorded.before):
             history.append(message)
         run.first_message = len(history)
         if recorded.finished or recorded.waits:
             for message in recorded.past.messages:
                 history.append(message)
-            recorded.result = recorded_result(recorded)
+            recorded.result = await journal.reading(recorded_result, recorded)
             lease.release()
         else:
             await _begin_again(run, recorded, strict)
@@ -243,20 +240,21 @@ async def record_answers(recorded: Recorded, answers: Mapping[str, HumanAnswer] 
         return
     for call_id, asked in pending.items():
         await record_answer(recorded.journal, recorded.run_id, call_id, asked["args_digest"], answers.get(call_id), "resume")
-    recorded.past = read_past(recorded.journal.records(recorded.run_id), go_on=True)
-    recorded.head = recorded.journal.head(recorded.run_id)
+    again = await recorded.journal.reading(load, recorded.journal, recorded.run_id)
+    recorded.past, recorded.head = again.past, again.head
 
 
 async def record_answer(
-    journal: Journal, run_id: str, call_id: str, digest: str, answer: HumanAnswer | None, by: str
+    journal: Store, run_id: str, call_id: str, digest: str, answer: HumanAnswer | None, by: str
 ) -> None:
     """Record one answer: in the run that asked, and in those around it, so that none of them waits for it any more."""
     given, who = (Deny(NOBODY), "nobody") if answer is None else (answer, by)
-    for owner, inner in reversed(places_of(journal, run_id, call_id)):
-        await RunLog(journal, journal.head(owner)).answered(inner, digest, given, who)
+    for owner, inner in reversed(await journal.reading(places_of, journal, run_id, call_id)):
+        head = await journal.reading(journal.head, owner)
+        await RunLog(journal, head).answered(inner, digest, given, who)
 
 
-def places_of(journal: Journal, run_id: str, call_id: str) -> list[tuple[str, str]]:
+def places_of(journal: Store, run_id: str, call_id: str) -> list[tuple[str, str]]:
     """The runs that know a call, and its id there, from `run_id` inwards. A sub-agent's call is named "outer/inner"."""
     place = call_id.find("/")
     while place >= 0:
@@ -285,7 +283,7 @@ def recorded_result(recorded: Recorded) -> RunResult:
     )  # fmt: skip
 
 
-def journal_of(plan: Any) -> Journal:
+def journal_of(plan: Any) -> Store:
     """The journal an agent keeps. `ConfigError` if it keeps none."""
     if plan.journal is None:
         raise ConfigError('this agent keeps no journal: make it with Agent(journal="runs.db") to resume its runs')

@@ -25,7 +25,7 @@ def delegate(agent: Any, name: str, description: str, *, inherit: bool, events: 
     async def run(ctx: ToolContext, prompt: str) -> ToolResult:
         parent: RunState = ctx.run._run
         child = _Child(agent, parent, ctx.call_id, inherit, events)
-        return await child.work(child.begin(prompt))
+        return await child.work(await child.begin(prompt))
 
     run.__dict__["inherits"] = inherit  # `beforehand hooks` lists those that waive it
     # With a journal the child's run is recorded too, and goes on from its record: to call it again repeats nothing.
@@ -49,12 +49,12 @@ class _Child:
         self.talk = _ChildConversation(plan, listeners, call_id, parent.run_id)
         self.counted_cost = 0.0
 
-    def begin(self, prompt: str) -> Any:
+    async def begin(self, prompt: str) -> Any:
         """The child's run. If it has begun in a process that is gone, it goes on from its record."""
         journal, run_id = self.parent.plan.journal, f"{self.parent.run_id}/{self.call_id}"
         if journal is None:
             return self.talk.run(prompt, check=False, deps=self.parent.deps)
-        if journal.has(run_id):
+        if await journal.reading(journal.has, run_id):
             return self.talk.resume_recorded(run_id, check=False, deps=self.parent.deps)
         return self.talk.run(prompt, check=False, run_id=run_id, deps=self.parent.deps)
 

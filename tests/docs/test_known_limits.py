@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -294,3 +295,31 @@ async def test_a_pattern_at_9_does_not_see_through_the_escapes_of_json_arguments
     model = ScriptedModel([tool_call("post", '{"text": "\\u0053ECRET"}'), text("done")])
     assert (await Agent(model=model, tools=[post], hooks=[pattern, gate]).run("go")).stop_reason == "completed"
     assert seen == ["SECRET"]
+
+
+async def test_who_may_write_to_an_engines_database_can_run_code_in_its_workers(tmp_path: Path) -> None:
+    pytest.importorskip("dbos", reason='NOT TESTED: pip install "beforehand[durable]"')
+    from dbos import DBOSClient
+
+    from beforehand.engine import Engine
+
+    there = tmp_path / "there"
+    async with Engine(f"sqlite:///{tmp_path / 'runs.db'}", {"a": Agent(model=ScriptedModel([text("hello")]))}) as engine:
+        await engine.start()
+        client = DBOSClient(system_database_url=f"sqlite:///{tmp_path / 'runs-queue.db'}", application_name="beforehand")
+        options = {"workflow_name": "beforehand.run", "queue_name": "beforehand:a", "app_version": "beforehand-1"}
+        await asyncio.to_thread(client.enqueue, options, Hostile(str(there)))
+        client.destroy()
+        async with asyncio.timeout(30):
+            while not there.exists():  # noqa: ASYNC110 - a thread makes it
+                await asyncio.sleep(0.02)
+
+
+class Hostile:
+    """What reads its pickle makes a folder."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (self.path,)

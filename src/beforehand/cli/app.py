@@ -82,21 +82,21 @@ def run(
     max_turns: Annotated[int | None, typer.Option(min=1, help="The run ends after so many turns.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print each event as one line of JSON, and nothing else.")] = False,
     wire: Annotated[bool, typer.Option("--wire", help="Also show what is sent and received.")] = False,
-    journal: Annotated[Path | None, typer.Option("--journal", help="Record the run in this file, made if need be.")] = None,
+    journal: Annotated[str | None, typer.Option("--journal", help="Record the run in this file, or in postgresql://...")] = None,
     key_env: KeyEnv = None,
     plain: Plain = False,
     debug: Debug = False,
 ) -> None:
     """Run an agent on a real endpoint. Its text goes to stdout, the timeline to stderr; the key comes from OPENAI_API_KEY."""
     with reported(debug):
-        from ..journal.sqlite import Journal
+        from ..journal import open_journal
         from .run import Job, run_job
 
         text = sys.stdin.read() if prompt == "-" else prompt
         job = Job(
             prompt=text, model=model, base_url=base_url, hooks=tuple(hooks or ()), tools=tuple(tools or ()),
             instructions=instructions, max_turns=max_turns, as_json=as_json, wire=wire, plain=plain, project=project,
-            journal=None if journal is None else Journal(journal, key=key_from(key_env)),
+            journal=None if journal is None else open_journal(journal, key=key_from(key_env)),
         )  # fmt: skip
         code = asyncio.run(run_job(job))
     raise typer.Exit(code)
@@ -132,6 +132,53 @@ def seams(
             page.show_matrix(console_for(sys.stdout, plain))
 
 
+DatabaseUrl = Annotated[
+    str | None,
+    typer.Option(help="postgresql://USER:PASSWORD@HOST:PORT/DATABASE or sqlite:///PATH; else BEFOREHAND_DATABASE_URL."),
+]
+
+
+@app.command()
+def worker(
+    agents: Annotated[Path, typer.Option(help='Python file with agents = {"name": Agent(...)}.')],
+    database_url: DatabaseUrl = None,
+    queue_concurrency: Annotated[
+        int | None, typer.Option(min=1, help="So many runs of one agent at once, over all workers.")
+    ] = None,
+    worker_concurrency: Annotated[int, typer.Option(min=1, help="So many runs of one agent at once in this worker.")] = 50,
+    grace: Annotated[float, typer.Option(min=0, help="Seconds that running tools have to finish after SIGTERM.")] = 10.0,
+    debug: Debug = False,
+) -> None:
+    """Carry the runs that are submitted to a database, in any number of processes (extra [durable]). Ends with SIGTERM."""
+    with reported(debug):
+        from . import worker as page
+        from ..engine import QueueLimits
+
+        page.needs_extra()
+        limits = QueueLimits(concurrency=queue_concurrency, worker_concurrency=worker_concurrency)
+        asyncio.run(page.work(page.database_url(database_url), agents, limits, grace))
+
+
+@app.command(epilog=EXIT_CODES)
+def submit(
+    agent: Annotated[str, typer.Argument(help="The agent's name, as workers serve it.")],
+    prompt: Annotated[str, typer.Argument(help='What to say; "-" reads it from standard input.')],
+    database_url: DatabaseUrl = None,
+    run_id: Annotated[str | None, typer.Option(help="Submitting twice under one id is submitting once.")] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the run and print what it says.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Submit a run to the workers of a database and print its id (extra [durable])."""
+    with reported(debug):
+        from . import worker as page
+
+        page.needs_extra()
+        text = sys.stdin.read() if prompt == "-" else prompt
+        code = asyncio.run(page.submit(page.database_url(database_url), agent, text, run_id, wait, as_json))
+    raise typer.Exit(code)
+
+
 add_commands(app, EXIT_CODES)
 
 RulePaths = Annotated[list[Path], typer.Argument(help="Rule files, or folders of them.")]
@@ -163,7 +210,7 @@ def try_(
 
 @app.command()
 def backtest(
-    journal: Annotated[Path, typer.Option("--journal", help="The file with the recorded runs.")],
+    journal: Annotated[str, typer.Option("--journal", help="The file with the recorded runs, or postgresql://...")],
     hooks: Annotated[list[Path], typer.Option("--hooks", help="Python file with hooks, rule file or folder; repeatable.")],
     since: Annotated[str | None, typer.Option("--since", help="Only runs begun since, such as 2026-01-31T12:00.")] = None,
     expect_no_change: Annotated[bool, typer.Option("--expect-no-change", help="Exit code 1 if anything changes.")] = False,

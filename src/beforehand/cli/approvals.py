@@ -12,7 +12,7 @@ from ..answering import answer_waiting, settle_call
 from ..decisions import Approve, Deny, Edit, HumanAnswer
 from ..errors import ConfigError
 from ..journal.reading import Uncertain, Waiting, find_run, needs_people
-from ..journal.sqlite import Journal
+from ..journal.store import Store
 from ..tools import ToolResult
 from .lines import Lines, json_lines, local_time
 from .terminal import safe
@@ -20,7 +20,7 @@ from .terminal import safe
 FORMS = "approve, deny [REASON], or edit JSON"
 
 
-def show_waiting(journal: Journal, *, as_json: bool, plain: bool) -> None:
+def show_waiting(journal: Store, *, as_json: bool, plain: bool) -> None:
     """List every call that waits for a person, and every one of which nobody knows what became of it."""
     questions, lost = needs_people(journal)
     if as_json:
@@ -71,7 +71,7 @@ def _shown(args: Any) -> str:
 # --- answering -----------------------------------------------------------------------------------
 
 
-async def answer(journal: Journal, words: Sequence[str]) -> None:
+async def answer(journal: Store, words: Sequence[str]) -> None:
     """Record the answer that these words give: RUN CALL approve, deny or edit, and what belongs to it."""
     if len(words) < 3:
         raise ConfigError(f"--answer needs RUN CALL and {FORMS}")
@@ -104,7 +104,7 @@ def read_answer(words: Sequence[str]) -> HumanAnswer:
     return Edit(args)
 
 
-async def settle(journal: Journal, run: str, call_id: str, result: str | None, failed: str | None) -> None:
+async def settle(journal: Store, run: str, call_id: str, result: str | None, failed: str | None) -> None:
     """Record what became of a call that was cut short."""
     text = failed if result is None else result
     if text is None or (result is not None and failed is not None):

@@ -16,7 +16,7 @@ from ..assembly import load_hooks
 from ..backtest import Backtest, backtest
 from ..errors import ConfigError
 from ..hooks.registry import HookSet
-from ..journal import Journal
+from ..journal import open_journal
 from ..shadow import KINDS, Difference
 from .printer import one_line
 
@@ -39,7 +39,7 @@ def microseconds(text: str | None) -> int:
     return int(moment.timestamp() * 1_000_000)
 
 
-async def run_backtest(journal: Path, hooks: tuple[Path, ...], since: str | None, as_json: bool, examples: int) -> Backtest:
+async def run_backtest(journal: str, hooks: tuple[Path, ...], since: str | None, as_json: bool, examples: int) -> Backtest:
     """Do it and print what came of it."""
     source = load_hooks(list(hooks), shadow=True)
 
@@ -48,7 +48,7 @@ async def run_backtest(journal: Path, hooks: tuple[Path, ...], since: str | None
         return HookSet(source.current.hooks, loop)
 
     with _progress(as_json) as progress:
-        report = await backtest(Journal(journal, readonly=True), for_loop, since=microseconds(since), progress=progress)
+        report = await backtest(open_journal(journal, readonly=True), for_loop, since=microseconds(since), progress=progress)
     if as_json:
         for difference in report.differences:
             print(msgspec.json.encode(difference).decode())

@@ -10,10 +10,11 @@ from typing import Annotated
 import typer
 
 from ..errors import ConfigError
-from ..journal.sqlite import Journal
+from ..journal import Store, open_journal
+from ..journal.pgopening import is_postgres
 from .terminal import reported
 
-JournalPath = Annotated[Path, typer.Option("--journal", help="The file in which runs are recorded.")]
+JournalPath = Annotated[str, typer.Option("--journal", help="The file in which runs are recorded, or postgresql://...")]
 KeyEnv = Annotated[
     str | None, typer.Option("--key-env", help="Environment variable that holds the journal's key, if it is signed.")
 ]
@@ -23,7 +24,7 @@ Plain = Annotated[bool, typer.Option("--plain", help="No colours.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 Since = Annotated[str | None, typer.Option("--since", help="Begun at this time or later: 2h, 7d, 2026-05-31.")]
 
-RUNS_DB = Path("runs.db")
+RUNS_DB = "runs.db"
 
 
 def key_from(name: str | None) -> bytes | None:
@@ -36,16 +37,16 @@ def key_from(name: str | None) -> bytes | None:
     return value.encode()
 
 
-def reader(path: Path, key_env: str | None = None) -> Journal:
+def reader(where: str, key_env: str | None = None) -> Store:
     """The journal, to look at only."""
-    return Journal(path, readonly=True, key=key_from(key_env))
+    return open_journal(where, readonly=True, key=key_from(key_env))
 
 
-def writer(path: Path, key_env: str | None) -> Journal:
+def writer(where: str, key_env: str | None) -> Store:
     """The journal, to add to what it holds. It must be there already."""
-    if not path.is_file():
-        raise ConfigError(f"there is no journal {path}")
-    return Journal(path, key=key_from(key_env))
+    if not is_postgres(where) and not Path(where).is_file():
+        raise ConfigError(f"there is no journal {where}")
+    return open_journal(where, key=key_from(key_env))
 
 
 def runs(
@@ -107,7 +108,9 @@ def export(
 
 
 def verify(
-    journal: Annotated[Path, typer.Argument(help="The journal.")] = RUNS_DB, key_env: KeyEnv = None, debug: Debug = False
+    journal: Annotated[str, typer.Argument(help="The journal: a file, or postgresql://...")] = RUNS_DB,
+    key_env: KeyEnv = None,
+    debug: Debug = False,
 ) -> None:
     """Check that a journal is as it was written. Exit code 1 if not, with the first bad record of each run."""
     with reported(debug):

@@ -12,7 +12,7 @@ from ..errors import ConfigError
 from ..eventstream import EventStream
 from ..journal.codec import read
 from ..journal.reading import find_run
-from ..journal.sqlite import Journal
+from ..journal.store import Store
 from .approvals import person, read_answer
 from .asking import Asker
 from .run import Job, play
@@ -20,7 +20,7 @@ from .run import Job, play
 
 async def resume_job(job: Job, beginning: str, answers: Sequence[str], strict: bool) -> int:
     """Go on with the run whose id begins so. Returns the exit code, raises what made it fail."""
-    journal: Journal = job.journal
+    journal: Store = job.journal
     run_id = find_run(journal, beginning)
     given = _answers(answers)
     start = journal.records(run_id)[0].data
@@ -53,7 +53,7 @@ def _answers(words: Sequence[str]) -> Mapping[str, HumanAnswer]:
     return answers
 
 
-async def _ask_the_rest(journal: Journal, run_id: str, asker: Asker) -> None:
+async def _ask_the_rest(journal: Store, run_id: str, asker: Asker) -> None:
     """Ask whoever sits here what nobody has answered. After Ctrl-C the rest stays open."""
     for call_id, written in load(journal, run_id).past.pending.items():
         answer = await asker(read(written, PendingApproval))

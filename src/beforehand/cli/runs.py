@@ -12,7 +12,7 @@ from ..durable import history_before
 from ..errors import ConfigError, nearest
 from ..journal.past import read_past
 from ..journal.reading import STATES, RunSummary, find_run, in_families, summaries
-from ..journal.sqlite import Journal
+from ..journal.store import Store
 from ..journal.verify import verify
 from ..messages import Message, is_sendable
 from ..models.openai_wire import encode_message, encode_system
@@ -24,7 +24,7 @@ CODES = {"completed": "32", "error": "31", "unfinished": "31", "unreadable": "31
 PROMPT_WIDTH = 60
 
 
-def show_runs(journal: Journal, *, states: Sequence[str], since: int, as_json: bool, plain: bool) -> None:
+def show_runs(journal: Store, *, states: Sequence[str], since: int, as_json: bool, plain: bool) -> None:
     """List the runs, those made inside calls below the runs whose calls these are."""
     for state in states:
         if state not in STATES:
@@ -54,7 +54,7 @@ def _row(run: RunSummary) -> tuple[str, ...]:
 # --- export --------------------------------------------------------------------------------------
 
 
-def export_run(journal: Journal, beginning: str, out: Path | None, raw: bool) -> None:
+def export_run(journal: Store, beginning: str, out: Path | None, raw: bool) -> None:
     """Write the conversation up to the end of a run, a message a line, as a chat completion request would hold it."""
     run_id = find_run(journal, beginning)
     records = journal.records(run_id)
@@ -91,7 +91,7 @@ def _encoded(messages: Sequence[Message]) -> list[bytes]:
 # --- verify --------------------------------------------------------------------------------------
 
 
-def verify_journal(journal: Journal) -> int:
+def verify_journal(journal: Store) -> int:
     """Say what is not as it was written, a line for each run. Returns the exit code."""
     faults = verify(journal)
     for fault in faults:

@@ -10,7 +10,7 @@ import msgspec
 from ..errors import JournalUnreadable
 from ..journal.past import MALFORMED
 from ..journal.reading import find_run
-from ..journal.sqlite import Journal
+from ..journal.store import Store
 from ..journal.steps import Step, steps
 from ..journal.tally import HookTally, tally
 from .lines import Lines, json_lines, seconds_text
@@ -20,7 +20,7 @@ OUTCOME_TONES: dict[str, Tone] = {"ran": "ok", "answered": "changed"}
 MISSING = "no outcome is on record: its process ended while it ran. `beforehand settle` says what became of it"
 
 
-def show_trace(journal: Journal, beginning: str, *, as_json: bool, plain: bool, full: bool) -> None:
+def show_trace(journal: Store, beginning: str, *, as_json: bool, plain: bool, full: bool) -> None:
     """Print the run whose id begins so."""
     run_id = find_run(journal, beginning)
     told = steps(journal.records(run_id))
@@ -250,7 +250,7 @@ def _json(value: Any) -> str:
 COLUMNS = ("seam", "hook", "calls", "p50", "p95", "verdicts", "defined at", "advice")
 
 
-def show_hooks(journal: Journal, beginning: str | None, *, since: int, as_json: bool, plain: bool) -> None:
+def show_hooks(journal: Store, beginning: str | None, *, since: int, as_json: bool, plain: bool) -> None:
     """Print what each hook did: in one run and those inside it, or in all that began `since`."""
     if beginning is None:
         chosen = [row.run_id for row in journal.runs() if row.first.at >= since]

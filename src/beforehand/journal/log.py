@@ -22,7 +22,9 @@ from ..tools import ToolResult
 from .codec import Opaque, write_answer, write_changes, write_decision, write_effect, write_error, write_verdict
 from .past import Past, decisions_in, read_past
 from .recall import Recall
-from .sqlite import Entry, Head, Journal, encode, now
+from .queries import Head
+from .sqlite import Entry, encode, now
+from .store import Store
 
 RELEASE_SECONDS = 0.25
 """Released text is recorded at most this often while a reply comes in."""
@@ -37,10 +39,12 @@ AGAIN_SECONDS = 0.02
 class RunLog(Recall):
     """The journal's side of one run. `head` is where its records end, `past` what is still to be gone over."""
 
-    def __init__(self, journal: Journal, head: Head, past: Past | None = None) -> None:
+    def __init__(self, journal: Store, head: Head, past: Past | None = None) -> None:
         super().__init__(past)
         self.journal, self.head = journal, head
         self.broken: JournalError | None = None
+        self.under_way: set[str] = set()
+        """Calls whose body may be running: they have an intent and no outcome yet."""
         self._entries: list[Entry] = []
         self._flush: asyncio.Handle | None = None
         self._children: frozenset[str] | None = None
@@ -86,15 +90,12 @@ class RunLog(Recall):
         if self._flush is not None:
             self._flush.cancel()
             self._flush = None
-        if self._entries:
-            entries, self._entries = self._entries, []
-            try:
-                await self.journal.write(self.head, entries)
-            except JournalError as error:
-                self.broken = error
-                raise
-        if durable:
-            await self.journal.sync()
+        entries, self._entries = self._entries, []
+        try:
+            await self.journal.write(self.head, entries, durable)
+        except JournalError as error:
+            self.broken = error
+            raise
 
     # --- going over the past ---
 
@@ -331,9 +332,11 @@ class RunLog(Recall):
             data["parent"] = call.parent_id
         self.add("intent", data)
         await self.write(durable=True)
+        self.under_way.add(call.id)
 
     def outcome(self, run: Any, call: Any, raw: ToolResult | None) -> None:
         """What became of a call, once it is settled for good."""
+        self.under_way.discard(call.id)
         past = self.past_call(call.id)
         if past is not None and past.outcome is not None:
             return

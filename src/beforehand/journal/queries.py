@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 
 from ..errors import JournalUnreadable, UnknownRun
 from .chain import Record
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Head(msgspec.Struct):
@@ -94,3 +98,14 @@ class Queries:
         """The ids of the runs that begin so, oldest first."""
         query = "SELECT run_id FROM runs WHERE substr(run_id, 1, ?) = ? ORDER BY id"
         return [run_id for (run_id,) in self.db.execute(query, (len(beginning), beginning))]
+
+    async def reading(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function that reads from this journal. A file is read at once."""
+        return fn(*args, **kwargs)
+
+    def answered(self) -> list[tuple[str, int]]:
+        """The runs, inside none, whose last record is a person's answer: nobody has gone on with them. With their length."""
+        query = """
+            SELECT run_id, records FROM runs JOIN records r ON r.run = runs.id AND r.n = runs.records
+            WHERE r.kind = 'answer' AND runs.parent IS NULL ORDER BY runs.id"""
+        return list(self._rows(query))

@@ -14,7 +14,8 @@ from ..frozen import Frozen, FrozenDict
 from .chain import Record
 from .codec import read
 from .past import MALFORMED, Past, read_past
-from .sqlite import Journal, RunRow
+from .queries import RunRow
+from .store import Store
 
 State = Literal["running", "completed", "ended", "suspended", "error", "unfinished", "unreadable"]
 STATES: dict[str, str] = {
@@ -104,14 +105,14 @@ _start = msgspec.json.Decoder(_Start).decode
 _end = msgspec.json.Decoder(_End).decode
 
 
-def summaries(journal: Journal, *, states: Iterable[str] = (), since: int = 0) -> list[RunSummary]:
+def summaries(journal: Store, *, states: Iterable[str] = (), since: int = 0) -> list[RunSummary]:
     """The runs, oldest first: of these states (all, if none is named), begun at `since` (microseconds since 1970) or later."""
     wanted = frozenset(states)
     found = [summary_of(journal, row) for row in journal.runs() if row.first.at >= since]
     return [summary for summary in found if not wanted or summary.state in wanted]
 
 
-def summary_of(journal: Journal, row: RunRow) -> RunSummary:
+def summary_of(journal: Store, row: RunRow) -> RunSummary:
     """How one run stands. Of one that is over, only its first and last record are looked at."""
     facts: dict[str, Any] = {"agent": "?", "prompt": "", "turns": 0, "calls": 0}
     try:
@@ -131,7 +132,7 @@ def _ended(end: _End) -> dict[str, Any]:
     return {"state": state, "turns": end.turns, "calls": end.calls, "why": why}
 
 
-def _not_ended(journal: Journal, run_id: str) -> dict[str, Any]:
+def _not_ended(journal: Store, run_id: str) -> dict[str, Any]:
     going_on = journal.is_going_on(run_id)  # before its records are read: what ends it is recorded while it still goes on
     past = read_past(journal.records(run_id))
     if past.end is not None:  # it has ended since the list was made
@@ -171,7 +172,7 @@ def in_families(runs: list[RunSummary]) -> list[tuple[int, RunSummary]]:
     return ordered
 
 
-def find_run(journal: Journal, beginning: str) -> str:
+def find_run(journal: Store, beginning: str) -> str:
     """The id of the one run that begins so. A run made inside another one's call counts only where its parent does not.
 
     Raises `UnknownRun`, or `UsageError` where several do.
@@ -195,17 +196,17 @@ def find_run(journal: Journal, beginning: str) -> str:
 # --- what waits for a person ---------------------------------------------------------------------
 
 
-def waiting(journal: Journal) -> list[Waiting]:
+def waiting(journal: Store) -> list[Waiting]:
     """Every question that nobody has answered, oldest run first. A sub-agent's is named by the outermost run that waits."""
     return needs_people(journal)[0]
 
 
-def uncertain(journal: Journal) -> list[Uncertain]:
+def uncertain(journal: Store) -> list[Uncertain]:
     """Every call whose process ended while it ran, and that is not run again by itself."""
     return needs_people(journal)[1]
 
 
-def needs_people(journal: Journal) -> tuple[list[Waiting], list[Uncertain]]:
+def needs_people(journal: Store) -> tuple[list[Waiting], list[Uncertain]]:
     """Everything that waits for a person: questions, and calls that only a person can say the outcome of.
 
     A run that cannot be read is logged, and left out.

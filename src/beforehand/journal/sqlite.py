@@ -18,6 +18,7 @@ from ..errors import ConfigError, JournalError
 from .chain import chained, seal
 from .lease import Lease, leases_at
 from .opening import BEGIN_LOG, BUSY_SECONDS, JournalBusy, RunExists, as_error, open_database
+from .contents import SqliteContents
 from .queries import Head as Head
 from .queries import Queries
 from .queries import RunRow as RunRow
@@ -243,12 +244,26 @@ class Journal(Queries):
             )
         head.records, head.hash = last - 1, before
 
-    async def write(self, head: Head, entries: Sequence[Entry]) -> None:
-        """`append` that never holds up the event loop: if another process is writing, the wait is in a thread."""
+    async def begin(self, run_id: str, entry: Entry, parent: str | None = None) -> tuple[Head, Lease]:
+        """`open_run` that never holds up the event loop. The run is held as well."""
         try:
-            self.append(head, entries, wait=0)
+            head = self.open_run(run_id, entry, parent, wait=0)
         except JournalBusy:
-            await asyncio.to_thread(self.append, head, entries)
+            head = await asyncio.to_thread(self.open_run, run_id, entry, parent)
+        return head, self.lease(run_id, head.row)
+
+    async def write(self, head: Head, entries: Sequence[Entry], durable: bool = False) -> None:
+        """`append` that never holds up the event loop: if another process is writing, the wait is in a thread.
+
+        With `durable` it then waits for the disk, as far as the journal is asked to.
+        """
+        if entries:
+            try:
+                self.append(head, entries, wait=0)
+            except JournalBusy:
+                await asyncio.to_thread(self.append, head, entries)
+        if durable:
+            await self.sync()
 
     async def sync(self) -> None:
         """Wait until what was written is on the disk, if `durability` is "full". The wait is in a thread.
@@ -308,6 +323,10 @@ class Journal(Queries):
             pass  # another time
         finally:
             self._folding = self._emptying = False
+
+    def contents(self) -> SqliteContents:
+        """Everything in it at this moment."""
+        return SqliteContents(Journal(self.path, key=self._key, readonly=True))
 
     # --- who may go on with a run ---
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import sqlite3
 
 import msgspec
 
 from ..frozen import Frozen
 from .chain import KINDS, Record, link, seal
-from .sqlite import Journal
+from .store import Contents, Store
 
 
 class Fault(Frozen):
@@ -24,35 +23,32 @@ class Fault(Frozen):
         return f"{where}: {self.why}"
 
 
-def verify(journal: Journal) -> list[Fault]:
+def verify(journal: Store) -> list[Fault]:
     """Check every record against the chain. The first fault of each run, in the order in which the runs were opened.
 
     Without the key of a signed journal nothing can be checked: that is a fault too.
     """
-    with contextlib.closing(Journal(journal.path, key=journal.key, readonly=True)) as reader:  # its own may be in use
-        if reader.signed and reader.key is None:
-            return [Fault(None, None, "it is signed, and cannot be checked without its key")]
+    with contextlib.closing(journal.contents()) as contents:  # one moment of it
         try:
-            reader.db.execute("BEGIN")  # one moment of it
-            return _check(reader, reader.db)
-        except sqlite3.Error as error:
+            if contents.facts()["signed"] and journal.key is None:
+                return [Fault(None, None, "it is signed, and cannot be checked without its key")]
+            return _check(contents, journal.key)
+        except contents.error as error:
             return [Fault(None, None, f"the file is damaged: {error}")]
 
 
-def _check(journal: Journal, db: sqlite3.Connection) -> list[Fault]:
-    key = journal.key
-    facts = dict(db.execute("SELECT name, value FROM journal"))
+def _check(contents: Contents, key: bytes | None) -> list[Fault]:
+    facts = contents.facts()
     faults: list[Fault] = []
     before, opened = b"", 0
-    runs = db.execute("SELECT id, run_id, records, head, seal, parent FROM runs ORDER BY id").fetchall()
-    for row, run_id, count, head, sealed, parent in runs:
+    for row, run_id, count, head, sealed, parent in contents.runs():
         opened += 1
-        fault, first, last, seen = _check_run(db, row, run_id, before, key)
+        fault, first, last, seen = _check_run(contents, row, run_id, before, key)
         if fault is None and seen != count:
             fault = Fault(run_id, min(seen, count) + 1, f"{count} records were written, {seen} are here")
         if fault is None and (last != head or sealed != seal(key, run_id, count, head)):
             fault = Fault(run_id, count, "the end of the chain is not the one that was written down beside it")
-        if fault is None and parent != _parent(db, row, run_id):
+        if fault is None and parent != _parent(contents, row, run_id):
             fault = Fault(run_id, 1, f"the run it is said to be a part of, {parent!r}, is not the one that it names")
         if fault is not None:
             faults.append(fault)
@@ -61,16 +57,14 @@ def _check(journal: Journal, db: sqlite3.Connection) -> list[Fault]:
         faults.append(Fault(None, None, f"{facts.get('opened')} runs were opened, {opened} are here"))
     elif before != facts.get("head") or facts.get("seal") != seal(key, opened, before):
         faults.append(Fault(None, None, "the last run is not the one that was written down as the last"))
-    known = {row for row, *_ in runs}
-    stray = [run for (run,) in db.execute("SELECT DISTINCT run FROM records") if run not in known]
-    if stray:
-        faults.append(Fault(None, None, f"there are records of {len(stray)} runs that were never opened"))
+    if stray := contents.strays():
+        faults.append(Fault(None, None, f"there are records of {stray} runs that were never opened"))
     return faults
 
 
-def _parent(db: sqlite3.Connection, row: int, run_id: str) -> str | None:
+def _parent(contents: Contents, row: int, run_id: str) -> str | None:
     """The run inside which this one was made, by its first record."""
-    (body,) = db.execute("SELECT body FROM records WHERE run = ? AND n = 1", (row,)).fetchone()
+    body = next(iter(contents.records(row)))[3]
     try:
         call_id = msgspec.json.decode(body).get("parent_call")
     except (msgspec.DecodeError, AttributeError):
@@ -79,13 +73,12 @@ def _parent(db: sqlite3.Connection, row: int, run_id: str) -> str | None:
 
 
 def _check_run(
-    db: sqlite3.Connection, row: int, run_id: str, before: bytes, key: bytes | None
+    contents: Contents, row: int, run_id: str, before: bytes, key: bytes | None
 ) -> tuple[Fault | None, bytes, bytes, int]:
     """The first fault of a run; the hashes of its first and last record, and how many there are."""
     first, seen = b"", 0
     fault: Fault | None = None
-    rows = db.execute("SELECT n, at, kind, body, hash FROM records WHERE run = ? ORDER BY n", (row,))
-    for n, at, kind, body, found in rows:
+    for n, at, kind, body, found in contents.records(row):
         seen += 1
         if seen == 1:
             first = found

@@ -1,0 +1,278 @@
+"""`Engine`: submit runs, wait for them, answer their questions; and carry them, in any number of processes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import time
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from ..agent import Agent
+from ..decisions import HumanAnswer
+from ..durable import Recorded, load, record_answer, recorded_result
+from ..errors import ConfigError, JournalError, JournalUnreadable, RunBusy, RunError, UnknownAnswer, UnknownRun, UsageError
+from ..journal.past import check_chain, read_past
+from ..journal.sqlite import encode
+from ..journal.store import Held
+from ..prompts import Prompt, as_messages
+from ..results import RunResult
+from .carry import Carrier
+from .limits import QueueLimits
+from .place import Place
+from .sweeper import Sweeper, go_on
+from .workflows import FAILED, GOING, Client, Workers
+
+logger = logging.getLogger("beforehand")
+
+_LIMITS = QueueLimits()
+
+DESTROY_SECONDS = 15.0
+"""How long the threads of DBOS may take to end. Without their database they wait much longer."""
+
+OVER = ("end", "suspended")
+"""What is recorded last of a run that is over, or waits for a person."""
+
+GIVEN_BACK_SECONDS = 5.0
+"""How long a worker may take to give back the lease of a run that has come to wait."""
+
+
+class Engine:
+    """Runs that any number of workers carry. `database_url` is postgresql://..., or sqlite:///PATH for one machine.
+
+    Without `agents` it submits, waits and answers; `start` makes the process a worker for these agents (by the names under
+    which they are submitted), with `deps` for their hooks and tools. The agents' runs are recorded in this database, so they
+    have no journal of their own; `durability`, `journal_key` and `journal_raw` are as in `Agent`.
+    """
+
+    def __init__(
+        self, database_url: str, agents: Mapping[str, Agent] | None = None, *, limits: QueueLimits = _LIMITS, deps: Any = None,
+        durability: str = "full", journal_key: bytes | None = None, journal_raw: bool = False,
+    ) -> None:  # fmt: skip
+        self.place = Place(database_url, durability=durability, key=journal_key, raw=journal_raw)
+        self.journal = self.place.journal
+        self.limits = limits.checked()
+        self.worker_id = _some_id()
+        self._client = Client(self.place.dbos_url)
+        self._carrier = Carrier(_with_journal(agents or {}, self.journal), self.journal, deps)
+        self._workers: Workers | None = None
+        self._sweeper: Sweeper | None = None
+
+    # --- from anywhere ---
+
+    async def submit(self, agent: str, prompt: Prompt, *, run_id: str | None = None) -> str:
+        """Queue a run of the agent of this name, and return its id. It is durable when this returns.
+
+        Submitting the same again under the same id changes nothing; something else under that id is a `UsageError`.
+        """
+        if not isinstance(agent, str) or not agent:
+            raise ConfigError(f"submit({agent!r}, ...): expected the name of an agent")
+        run_id = uuid.uuid4().hex if run_id is None else run_id
+        if not isinstance(run_id, str) or not run_id.strip() or "#" in run_id or "/" in run_id:
+            raise ConfigError(f"run_id={run_id!r}: expected a text without '#' and '/'")
+        prompts = msgspec.json.decode(encode(as_messages(prompt)))
+        work = {"run_id": run_id, "agent": agent, "prompt": prompts, "after": 0}
+        await asyncio.to_thread(self._submit, run_id, work)
+        return run_id
+
+    def _submit(self, run_id: str, work: dict[str, Any]) -> None:
+        if self._client.enqueue(work["agent"], run_id, work):
+            if self.journal.has(run_id) and self.journal.records(run_id)[0].data["prompts"] != work["prompt"]:
+                logger.warning("run %s was recorded before it was submitted: it goes on as it began", run_id)
+            return
+        before = next(iter(self._client.of_run(run_id)), None)
+        if before is None or before.work is None or {**before.work, "after": 0} != work:
+            raise UsageError(f"a run {run_id!r} with another agent or prompt was submitted before: take another run_id")
+
+    async def served(self) -> list[str]:
+        """The names of the agents that a worker has served."""
+        return await asyncio.to_thread(self._client.known_agents)
+
+    async def result(self, run_id: str, *, check: bool = True, timeout: float | None = None) -> RunResult:
+        """What came of a run, once it is over or waits for a person. As `Agent.run`, this raises its error if `check`.
+
+        Raises `UnknownRun`; `RunError` if it could not be carried; `TimeoutError` after `timeout` seconds.
+        """
+        async with asyncio.timeout(timeout):
+            pause, looked = 0.02, 0.0
+            while True:
+                result = await asyncio.to_thread(self._recorded_result, run_id)
+                if result is not None:
+                    if check and result.error is not None:
+                        result.error.result = result
+                        raise result.error
+                    return result
+                if time.monotonic() - looked > 1.0:
+                    looked = time.monotonic()
+                    await asyncio.to_thread(self._check_carried, run_id)
+                await asyncio.sleep(pause)
+                pause = min(pause * 1.5, 0.5)
+
+    def _recorded_result(self, run_id: str) -> RunResult | None:
+        """The result, if the run is over or waits."""
+        try:
+            if self._last_kind(run_id) not in OVER:
+                return None
+        except UnknownRun:
+            return None
+        head, records = self.journal.head(run_id), self.journal.records(run_id)
+        if records[-1].kind not in OVER:
+            return None
+        wrong = check_chain(records, self.journal.before_run(head.row), self.journal.key)
+        if wrong is not None:
+            raise JournalUnreadable(f"run {run_id}, record {wrong} was changed: the run cannot be trusted (`beforehand verify`)")
+        result = recorded_result(Recorded(self.journal, head, read_past(records), run_id))
+        if result.error is not None and any([status.state in GOING for status in self._client.of_run(run_id)]):
+            return None  # it is tried again, or its worker has not told the queue yet
+        return result
+
+    def _check_carried(self, run_id: str) -> None:
+        """Raise if nothing will come of a run."""
+        workflows = self._client.of_run(run_id)
+        if not workflows and not self.journal.has(run_id):
+            raise UnknownRun(f"no run {run_id!r} was submitted to {self.journal.path}")
+        failed = [status for status in workflows if status.state in FAILED]
+        if failed and len(failed) == len([s for s in workflows if s.state != "SUCCESS"]):
+            said = failed[-1].error or failed[-1].state.lower().replace("_", " ")
+            raise RunError(f"run {run_id} could not be carried on: {said}")
+
+    async def answer(self, run_id: str, answers: Mapping[str, HumanAnswer], *, by: str = "engine") -> None:
+        """Record what a person answered about waiting calls, by call id; a worker goes on with the run at once.
+
+        Calls without an answer go on waiting. Raises `UnknownAnswer` for a call that does not wait, `UnknownRun`, `RunBusy`.
+        """
+        lease = await self._hold_waiting(run_id)
+        try:
+            recorded = await self.journal.reading(load, self.journal, run_id)
+            pending = recorded.past.pending
+            for call_id, answer in answers.items():
+                if call_id not in pending:
+                    waiting = f"waiting are {', '.join(pending)}" if pending else "none is waiting"
+                    raise UnknownAnswer(f"no call {call_id!r} of run {run_id} is waiting; {waiting}")
+                if not isinstance(answer, HumanAnswer):
+                    raise UsageError(f"an answer is Approve(), Deny(...) or Edit(...), not a {type(answer).__name__}")
+            for call_id, answer in answers.items():
+                await record_answer(self.journal, run_id, call_id, pending[call_id]["args_digest"], answer, by)
+        finally:
+            lease.release()
+
+    async def _hold_waiting(self, run_id: str) -> Held:
+        """The lease of a run that waits. Its worker gives it back a moment after it has recorded that it does."""
+        deadline = time.monotonic() + GIVEN_BACK_SECONDS
+        while True:
+            try:
+                return await self.journal.hold(run_id)
+            except RunBusy:
+                if time.monotonic() > deadline or await asyncio.to_thread(self._last_kind, run_id) != "suspended":
+                    raise
+            await asyncio.sleep(0.02)
+
+    def _last_kind(self, run_id: str) -> str:
+        return self.journal.records(run_id, after=self.journal.head(run_id).records - 1)[-1].kind
+
+    async def resume(self, run_id: str) -> None:
+        """Let a worker go on with a run that ended in an error. Asking twice is asking once."""
+
+        def ask() -> None:
+            if not go_on(self._client, run_id, self.journal.head(run_id).records):
+                raise UnknownRun(f"run {run_id!r} was not submitted to {self.journal.path}: resume it with agent.resume(...)")
+
+        await asyncio.to_thread(ask)
+
+    # --- a worker ---
+
+    async def start(self) -> None:
+        """Carry runs from now on, in this event loop, until `stop`. Raises `ConfigError`, `JournalError`."""
+        agents = list(self._carrier.agents)
+        if not agents:
+            raise ConfigError('a worker needs agents: Engine(database_url, agents={"name": agent})')
+        if self._workers is not None:
+            raise UsageError("this engine carries runs already")
+        self._carrier.stopping = False
+        self.worker_id = _some_id()
+        while not await asyncio.to_thread(self.place.come_alive, self.worker_id):
+            self.worker_id = _some_id()
+        try:
+            await asyncio.to_thread(self._client.known_agents)  # makes the tables
+            workers = Workers(self.place.dbos_url, self.worker_id)
+            workers.launch(self._carrier.carry, agents)
+        except BaseException:
+            await asyncio.to_thread(self.place.die, self.worker_id)
+            raise
+        self._workers = workers
+        await asyncio.to_thread(workers.register, agents, self.limits)
+        self._sweeper = Sweeper(self.place, self._client, self.worker_id, self._carrier.workflows)
+        self._sweeper.start()
+
+    async def stop(self, grace: float = 10.0) -> None:
+        """Take no more work, and let others go on with what is under way.
+
+        A run stops as soon as none of its tools is running; after `grace` seconds it stops all the same, and what became of
+        its running calls is not known.
+        """
+        workers, self._workers = self._workers, None
+        if workers is None:
+            return
+        self._carrier.stopping = True
+        workers.stop_taking()
+        await self._carrier.put_aside(grace)
+        left = self._carrier.workflows()
+        if self._sweeper is not None:
+            await asyncio.to_thread(self._sweeper.stop)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.to_thread(workers.destroy), DESTROY_SECONDS)
+        try:
+            for workflow in left:
+                await asyncio.to_thread(self._client.hand_out_again, workflow, self.worker_id)
+        except JournalError as error:
+            logger.warning("other workers will find the runs of this one by themselves: %s", error)
+        await asyncio.to_thread(self.place.die, self.worker_id)
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """The names of the agents that it carries runs of."""
+        return tuple(self._carrier.agents)
+
+    @property
+    def carrying(self) -> int:
+        """How many runs this worker carries now."""
+        return len(self._carrier.carried)
+
+    async def aclose(self) -> None:
+        """Stop carrying, and close every connection."""
+        await self.stop()
+        for agent in self._carrier.agents.values():
+            await agent.plan.model.aclose()
+        await asyncio.to_thread(self._client.close)
+        await asyncio.to_thread(self.journal.close)
+
+    async def __aenter__(self) -> Engine:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
+def _some_id() -> str:
+    """A worker's id. No two are alike, so that none is taken for one that is gone."""
+    return f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+
+
+def _with_journal(agents: Mapping[str, Agent], journal: Any) -> dict[str, Agent]:
+    """The agents, which record in the engine's journal."""
+    made: dict[str, Agent] = {}
+    for name, agent in agents.items():
+        if not isinstance(agent, Agent):
+            raise ConfigError(f"agents[{name!r}] is a {type(agent).__name__}: expected an Agent")
+        if not isinstance(name, str) or not name:
+            raise ConfigError(f"agents[{name!r}]: an agent's name is a text")
+        if agent.plan.journal is not None:
+            raise ConfigError(f"agent {name!r} has a journal of its own: make it without journal=, the engine keeps one for all")
+        made[name] = agent.replace(journal=journal)
+    return made

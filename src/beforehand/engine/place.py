@@ -1,0 +1,98 @@
+"""Where the runs are kept: one database for the journal and for DBOS, or two SQLite files beside each other."""
+
+from __future__ import annotations
+
+import contextlib
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ..errors import ConfigError, JournalError, RunBusy
+from ..journal import Journal, PostgresJournal, Store
+from ..journal.lease import Leases
+from ..journal.pgjobs import WORKER_LOCK
+from ..journal.pgopening import connect, is_postgres
+
+SQLITE = "sqlite:///"
+
+
+class Place:
+    """A `database_url`: the journal in it, the URL for DBOS, and the signs of life of its workers.
+
+    `postgresql://...` serves any number of machines, `sqlite:///PATH` one. Raises `ConfigError` for anything else.
+    """
+
+    def __init__(self, url: str, **options: Any) -> None:
+        self.journal: Store
+        self.url = url
+        if is_postgres(url):
+            self.journal = PostgresJournal(url, **options)
+            self.dbos_url = "postgresql://" + url.partition("://")[2]
+        elif isinstance(url, str) and url.startswith(SQLITE) and url != SQLITE:
+            path = Path(url.removeprefix(SQLITE))
+            self.journal = Journal(path, **options)
+            self.dbos_url = SQLITE + str(path.with_name(path.stem + "-queue" + (path.suffix or ".db")))
+            self._leases = Leases(path.with_name(path.name + "-workers"))
+        else:
+            raise ConfigError("the database URL is postgresql://USER:PASSWORD@HOST:PORT/DATABASE or sqlite:///PATH")
+        self._mine: Any = None
+
+    @property
+    def shared(self) -> bool:
+        """Whether it is a server, which other machines can reach."""
+        return isinstance(self.journal, PostgresJournal)
+
+    def come_alive(self, worker: str) -> bool:
+        """Say that this worker lives, until `die` or the end of its process. False if its number is another one's."""
+        if isinstance(self.journal, PostgresJournal):
+            writer = self.journal.writer
+            return bool(writer.put(writer.lock_worker(number_of(worker), worker)).result())
+        try:
+            self._mine = self._leases.take(worker, number_of(worker))
+        except RunBusy:
+            return False
+        return True
+
+    def die(self, worker: str) -> None:
+        if isinstance(self.journal, PostgresJournal):
+            writer = self.journal.writer
+            with contextlib.suppress(JournalError, TimeoutError):  # without its database it has no lock to give back
+                writer.put(writer.give_back(WORKER_LOCK, number_of(worker))).result(5)
+        elif self._mine is not None:
+            self._mine.release()
+
+    @contextlib.contextmanager
+    def burying(self, worker: str, db: Any) -> Iterator[bool]:
+        """Whether a worker is dead. While this is open, nobody else finds it dead. `db` is a connection of the caller's."""
+        number = number_of(worker)
+        if db is not None:
+            (taken,) = db.execute("SELECT pg_try_advisory_lock(%s, %s)", (WORKER_LOCK, number)).fetchone()
+            try:
+                yield taken
+            finally:
+                if taken:
+                    db.execute("SELECT pg_advisory_unlock(%s, %s)", (WORKER_LOCK, number))
+            return
+        try:
+            lease = self._leases.take(worker, number)
+        except RunBusy:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            lease.release()
+
+    def listen(self) -> Any:
+        """A connection that hears of answers. `None` where there is nothing to listen to."""
+        if not self.shared:
+            return None
+        db = connect(self.url)
+        db.execute("LISTEN beforehand")
+        return db
+
+
+def number_of(worker: str) -> int:
+    """The number under which a worker is locked."""
+    return zlib.crc32(worker.encode()) >> 1

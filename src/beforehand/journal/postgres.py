@@ -1,0 +1,267 @@
+"""The journal in a PostgreSQL database: any number of processes on any number of machines, one of them going on with a run."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec, TypeVar, cast
+
+from ..errors import ConfigError, JournalError, JournalUnreadable, RunBusy, UnknownRun
+from .chain import Record
+from .pgjobs import RUN_LOCK, Append, Opening, PgHead
+from .pgopening import connect, prepare, psycopg, said, shown
+from .pgwriter import Writer
+from .queries import Head, RunRow
+from .sqlite import DURABILITIES, Durability, Entry
+
+GIVEN_BACK = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.0)
+"""A lease is given back a moment after the end is recorded: how long to wait for that, in seconds, again and again."""
+
+GIVEN_BACK = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.0)
+"""A lease is given back a moment after the end is recorded: how long to wait for that, in seconds, again and again."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class PostgresJournal:
+    """A journal in the database `url` (postgresql://USER:PASSWORD@HOST:PORT/DATABASE), in the schema `beforehand`.
+
+    The tables are made when it is first used. The options are as in `Journal`; with `durability="normal"` the server does
+    not wait for its disk. A database that goes away is waited for, a minute long. Raises `ConfigError` for a bad URL,
+    `JournalError` if the database cannot be reached, `JournalUnreadable` if what is in it is no journal of ours.
+    """
+
+    def __init__(
+        self, url: str, *, durability: Durability = "full", key: bytes | None = None, raw: bool = False, readonly: bool = False
+    ) -> None:
+        if durability not in DURABILITIES:
+            raise ConfigError(f'durability={durability!r} must be "full" or "normal"')
+        if key is not None and (not isinstance(key, bytes) or len(key) < 16):
+            raise ConfigError("the journal's key must be bytes, at least 16 of them")
+        self.path = shown(url)
+        self.durability, self.raw, self.readonly = durability, raw, readonly
+        self._url, self._key = url, key
+        self._guard = threading.RLock()
+        self._reader: Any = None
+        self._reader_pid = 0
+        self._writing: Writer | None = None
+
+    def __repr__(self) -> str:
+        signed = ", signed" if self._key is not None else ""
+        return f"PostgresJournal({self.path!r}, durability={self.durability!r}{signed})"
+
+    @property
+    def key(self) -> bytes | None:
+        return self._key
+
+    @property
+    def signed(self) -> bool:
+        """Whether its records carry HMACs."""
+        return bool(self._one("SELECT signed FROM beforehand.journal")[0])
+
+    @property
+    def writer(self) -> Writer:
+        """The session that writes. A fork gets one of its own."""
+        if self.readonly:
+            raise JournalError(f"the journal {self.path} was opened to be read only")
+        if self._writing is None or self._writing.pid != os.getpid():
+            with self._guard:
+                if self._writing is None or self._writing.pid != os.getpid():
+                    self._writing = Writer(self._url, self._key, self.durability)
+        return self._writing
+
+    def close(self) -> None:
+        """Close the connections, unless a run still goes on. They are opened again when they are next needed."""
+        with self._guard:
+            if self._reader is not None and self._reader_pid == os.getpid():
+                self._reader.close()
+            self._reader = None
+            writer = self._writing
+            if writer is not None and writer.pid == os.getpid() and not writer.held:
+                writer.close()
+                self._writing = None
+
+    # --- writing ---
+
+    async def ready(self) -> None:
+        """A connection is made where it does not hold up the event loop: in the thread that writes."""
+
+    async def begin(self, run_id: str, entry: Entry, parent: str | None = None) -> tuple[Head, PgLease]:
+        head = await asyncio.wrap_future(self.writer.put(Opening(run_id, entry, parent)))
+        return head, PgLease(self.writer, head.row)
+
+    async def hold(self, run_id: str) -> PgLease:
+        for pause in GIVEN_BACK:
+            try:
+                return PgLease(self.writer, await asyncio.wrap_future(self.writer.put(self.writer.hold(run_id))))
+            except RunBusy:
+                if not pause or not await asyncio.to_thread(self._is_over, run_id):
+                    raise
+            await asyncio.sleep(pause)
+        raise AssertionError
+
+    def _is_over(self, run_id: str) -> bool:
+        return self.records(run_id, after=self.head(run_id).records - 1)[-1].kind in ("end", "suspended")
+
+    def append(self, head: Head, entries: Sequence[Entry], wait: float = 30.0) -> None:
+        """Add records to a run. With `wait=0` this only puts them in line: what goes wrong then fails the next `write`."""
+        mine = cast(PgHead, head)
+        if mine.failed is not None:
+            raise mine.failed
+        mine.last = self.writer.put(Append(mine, entries))
+        if wait:
+            mine.last.result()
+
+    async def write(self, head: Head, entries: Sequence[Entry], durable: bool = False) -> None:
+        mine = cast(PgHead, head)
+        if entries:
+            self.append(mine, entries, wait=0)
+        if mine.last is not None:
+            await asyncio.wrap_future(mine.last)  # those before it were written before it
+            mine.last = None
+        if mine.failed is not None:
+            raise mine.failed
+
+    # --- reading ---
+
+    async def reading(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await asyncio.to_thread(fn, *args, **kwargs)
+
+    def _all(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
+        """Rows, over the connection that reads: once more if it was lost meanwhile."""
+        for attempt in (1, 2):
+            with self._guard:
+                if self._reader is None or self._reader_pid != os.getpid() or self._reader.closed:
+                    self._reader, self._reader_pid = self._connected(self.readonly), os.getpid()
+                try:
+                    return cast("list[Any]", self._reader.execute(query, values).fetchall())
+                except psycopg().Error as error:
+                    if attempt == 2 or not self._reader.broken:
+                        raise JournalUnreadable(f"the journal {self.path} cannot be read: {said(error)}") from None
+        raise AssertionError
+
+    def _one(self, query: str, values: Sequence[Any] = ()) -> Any:
+        return next(iter(self._all(query, values)), None)
+
+    def head(self, run_id: str) -> Head:
+        """Where the records of a run end. Raises `UnknownRun`."""
+        found = self._one("SELECT id, records, head, seal FROM beforehand.runs WHERE run_id = %s", (run_id,))
+        if found is None:
+            raise UnknownRun(f"no run {run_id!r} is recorded in {self.path}")
+        return PgHead(row=found[0], run_id=run_id, records=found[1], hash=found[2], seal=found[3])
+
+    def before_run(self, row: int) -> bytes:
+        """The hash that the first record of a run follows: of the first record of the run opened before it."""
+        query = "SELECT hash FROM beforehand.records WHERE n = 1 AND run = (SELECT max(id) FROM beforehand.runs WHERE id < %s)"
+        found = self._one(query, (row,))
+        return found[0] if found else b""
+
+    def has(self, run_id: str) -> bool:
+        """Whether a run of this id is recorded."""
+        return self._one("SELECT 1 FROM beforehand.runs WHERE run_id = %s", (run_id,)) is not None
+
+    def records(self, run_id: str, after: int = 0) -> list[Record]:
+        """The records of a run, in order, from the one after `after` on. Raises `UnknownRun`."""
+        query = """
+            SELECT runs.id, n, at, kind, body, hash FROM beforehand.runs
+            LEFT JOIN beforehand.records r ON r.run = runs.id AND n > %s WHERE run_id = %s ORDER BY n"""
+        rows = self._all(query, (after, run_id))
+        if not rows:
+            raise UnknownRun(f"no run {run_id!r} is recorded in {self.path}")
+        return [Record(run_id, *row[1:]) for row in rows if row[1] is not None]
+
+    def runs(self, parent: str | None = "") -> list[RunRow]:
+        """The runs, oldest first. With `parent`, those made inside calls of that run; with `None`, those inside none."""
+        where, values = ("", ()) if parent == "" else ("WHERE runs.parent IS NOT DISTINCT FROM %s", (parent,))
+        query = f"""
+            SELECT run_id, parent, records, a.n, a.at, a.kind, a.body, a.hash, b.n, b.at, b.kind, b.body, b.hash
+            FROM beforehand.runs JOIN beforehand.records a ON a.run = runs.id AND a.n = 1
+            JOIN beforehand.records b ON b.run = runs.id AND b.n = runs.records {where} ORDER BY runs.id"""  # noqa: S608 - ours
+        return [
+            RunRow(row[0], row[1], row[2], Record(row[0], *row[3:8]), Record(row[0], *row[8:13]))
+            for row in self._all(query, values)
+        ]
+
+    def ids(self, beginning: str = "") -> list[str]:
+        """The ids of the runs that begin so, oldest first."""
+        query = "SELECT run_id FROM beforehand.runs WHERE starts_with(run_id, %s) ORDER BY id"
+        return [run_id for (run_id,) in self._all(query, (beginning,))]
+
+    def children(self, run_id: str) -> frozenset[str]:
+        """The ids of the runs made inside calls of this one."""
+        return frozenset([child for (child,) in self._all("SELECT run_id FROM beforehand.runs WHERE parent = %s", (run_id,))])
+
+    def is_going_on(self, run_id: str) -> bool:
+        """Whether some process goes on with a run right now. Takes nothing."""
+        query = """
+            SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 2 AND classid = %s AND objid = %s
+            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
+        return self._one(query, (RUN_LOCK, self.head(run_id).row)) is not None
+
+    def answered(self) -> list[tuple[str, int]]:
+        query = """
+            SELECT run_id, runs.records FROM beforehand.records r JOIN beforehand.runs ON runs.id = r.run AND runs.records = r.n
+            WHERE r.kind = 'answer' AND runs.parent IS NULL ORDER BY runs.id"""
+        return [(run_id, records) for run_id, records in self._all(query)]
+
+    def drop_last(self, head: Head) -> None:
+        """A database does not leave half a record behind: one that is damaged was changed."""
+        raise JournalUnreadable(
+            f"run {head.run_id}, record {head.records} was changed: the run cannot be trusted (`beforehand verify`)"
+        )
+
+    def contents(self) -> PgContents:
+        """Everything in it at this moment."""
+        db = self._connected(readonly=True)
+        db.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        return PgContents(db)
+
+    def _connected(self, readonly: bool) -> Any:
+        db = connect(self._url)
+        try:
+            prepare(db, self.path, self._key, readonly)
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+
+class PgContents:
+    """A journal at one moment, to check it. Close it."""
+
+    def __init__(self, db: Any) -> None:
+        self._db, self.error = db, psycopg().Error
+
+    def facts(self) -> dict[str, Any]:
+        opened, head, sealed, signed = self._db.execute("SELECT opened, head, seal, signed FROM beforehand.journal").fetchone()
+        return {"opened": opened, "head": head, "seal": sealed, "signed": signed}
+
+    def runs(self) -> list[tuple[int, str, int, bytes, bytes, str | None]]:
+        rows = self._db.execute("SELECT id, run_id, records, head, seal, parent FROM beforehand.runs ORDER BY id")
+        return cast("list[tuple[int, str, int, bytes, bytes, str | None]]", rows.fetchall())
+
+    def records(self, row: int) -> Any:
+        query = "SELECT n, at, kind, body, hash FROM beforehand.records WHERE run = %s ORDER BY n"
+        return self._db.execute(query, (row,))
+
+    def strays(self) -> int:
+        query = """
+            SELECT count(DISTINCT run) FROM beforehand.records
+            WHERE NOT EXISTS (SELECT 1 FROM beforehand.runs WHERE id = records.run)"""
+        return int(self._db.execute(query).fetchone()[0])
+
+    def close(self) -> None:
+        self._db.close()
+
+
+class PgLease:
+    """Held until `release`, or until the session ends."""
+
+    def __init__(self, writer: Writer, row: int) -> None:
+        self._writer, self._row = writer, row
+
+    def release(self) -> None:
+        self._writer.put(self._writer.give_back(RUN_LOCK, self._row))

@@ -1,0 +1,193 @@
+"""`beforehand worker` and `beforehand submit` as processes, and the commands of docs/durable.md."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import re
+from pathlib import Path
+
+import pytest
+from cli.command import beforehand
+from docs.pages import ROOT, blocks_of
+from durable.cluster import PASSWORD, Cluster
+from durable.workers import SERVED, Worker
+
+from beforehand import Approve
+from beforehand.engine import Engine
+from beforehand.errors import JournalError
+from beforehand.journal import open_journal, verify
+
+PAGE = ROOT / "docs" / "durable.md"
+
+
+def saved(folder: Path) -> None:
+    """The files that the page tells its reader to write."""
+    for block in blocks_of(PAGE):
+        if block.file is not None:
+            (folder / block.file).write_text(block.text, encoding="utf-8")
+
+
+class TestThePage:
+    async def test_its_commands_do_what_it_says(self, url, tmp_path):
+        saved(tmp_path)
+        commands = [line for block in blocks_of(PAGE) if block.language == "sh" for line in block.text.splitlines()]
+        assert [line.split()[:2] for line in commands] == [
+            ["pip", "install"], ["export", "BEFOREHAND_DATABASE_URL=postgresql://USER:PASSWORD@HOST:5432/DATABASE"],
+            ["beforehand", "worker"], ["beforehand", "submit"], ["beforehand", "submit"],
+        ]  # fmt: skip
+        worker = await asyncio.to_thread(Worker(url, tmp_path / "none", agents=tmp_path / "agents.py").ready)
+        done = []
+        for line in commands[3:]:
+            [prompt] = re.findall(r'"(.*?)"', line)
+            words = line.replace(f'"{prompt}"', "PROMPT").split()[1:]
+            words = [prompt if word == "PROMPT" else word for word in words]
+            done.append(await asyncio.to_thread(beforehand, *words, BEFOREHAND_DATABASE_URL=url))
+        first, second = done
+        assert (first.returncode, first.stdout) == (0, "refund-7\n")
+        assert (second.returncode, second.stdout) == (9, "\n")
+        assert "run refund-8 waits: call call_1 (refund): Refund order-8?" in second.stderr
+        async with Engine(url) as engine:
+            for number in (7, 8):
+                await engine.answer(f"refund-{number}", {"call_1": Approve()})
+                assert (await engine.result(f"refund-{number}", timeout=60)).text == f"order-{number} is refunded"
+        assert await asyncio.to_thread(worker.stop) == 0
+
+
+class TestWorker:
+    async def test_a_worker_waits_for_its_database_survives_its_restart_and_stops_without_it(self, tmp_path):
+        from durable.cluster import cluster
+
+        with cluster() as own:
+            url = own.url()
+            own.stop("immediate")
+            worker = Worker(url, tmp_path / "effects")
+            line = await asyncio.to_thread(worker.says, "waiting:")
+            assert line.startswith(f"waiting: the database postgresql://tester@127.0.0.1:{own.port}/test1 cannot be reached (")
+            own.start()
+            await asyncio.to_thread(worker.ready)
+            async with Engine(url) as engine:
+                await engine.submit("waiter", "gate", run_id="r")
+                effects = tmp_path / "effects"
+                async with asyncio.timeout(60):
+                    while not effects.exists():  # noqa: ASYNC110 - another process makes it
+                        await asyncio.sleep(0.02)
+                own.stop("immediate")
+                (tmp_path / "gate").touch()
+                await asyncio.to_thread(worker.says, "trying again for 60 s")
+                own.start()
+                assert (await engine.result("r", timeout=90)).text == "it is there"
+            assert [line.split()[2] for line in effects.read_text().splitlines()] == ["began", "ended"]
+            journal = open_journal(url, readonly=True)
+            assert await asyncio.to_thread(verify, journal) == []
+            journal.close()
+            own.stop("immediate")
+            assert await asyncio.to_thread(worker.stop) == 0  # nor does it wait for a database to stop
+            assert not [line for line in worker.lines if "Traceback" in line], worker.lines
+
+    async def test_the_limit_of_the_command_line_holds_over_two_workers(self, url, tmp_path):
+        effects = tmp_path / "effects"
+        workers = [await asyncio.to_thread(Worker(url, effects, "--queue-concurrency", "1", TEST_PAUSE="0").ready) for _ in "12"]
+        async with Engine(url) as engine:
+            ids = [await engine.submit("worker", "go") for _ in range(4)]
+            for run_id in ids:
+                assert (await engine.result(run_id, timeout=90)).text == "done after 10 turns and 20 results"
+        runs = [line.split()[0] for line in effects.read_text().splitlines()]
+        changes = sum(a != b for a, b in itertools.pairwise(runs))
+        assert changes == 3  # one after the other
+        for worker in workers:
+            assert await asyncio.to_thread(worker.stop) == 0
+
+
+class TestRecordedRuns:
+    async def test_the_commands_about_recorded_runs_take_a_database_and_an_answer_wakes_the_run(self, url, tmp_path):
+        worker = await asyncio.to_thread(Worker(url, tmp_path / "effects").ready)
+
+        async def said(*words: str) -> str:
+            done = await asyncio.to_thread(beforehand, *words)
+            assert (done.returncode, done.stderr) == (0, ""), done.stderr
+            return done.stdout
+
+        async with Engine(url) as engine:
+            await engine.submit("asker", "go", run_id="r")
+            assert (await engine.result("r", timeout=60)).stop_reason == "suspended"
+            assert "Pay 7?" in await said("approvals", "--journal", url, "--plain")
+            assert "call is approved" in await said("approvals", "--journal", url, "--answer", "r", "call", "approve")
+            assert (await engine.result("r", timeout=60)).text == "paid 7"
+        assert "r" in await said("runs", "--journal", url, "--plain")
+        assert "paid 7" in await said("trace", "r", "--journal", url, "--plain")
+        assert "paid 7" in await said("export", "r", "--journal", url)
+        assert "as it was written" in await said("verify", url)
+        assert await asyncio.to_thread(worker.stop) == 0
+
+
+class TestWrong:
+    """One line on stderr, the exit code, no traceback and no password."""
+
+    def said(self, code: int, *words: str, **environment: str) -> str:
+        done = beforehand(*words, **environment)
+        assert done.returncode == code, done.stderr
+        assert done.stdout == "" and done.stderr.count("\n") == 1, done.stderr
+        assert PASSWORD not in done.stderr and "p%40ss" not in done.stderr and "secret" not in done.stderr
+        return done.stderr.strip()
+
+    def test_no_database(self):
+        said = self.said(2, "worker", "--agents", str(SERVED))
+        assert said.startswith("error: which database? Give --database-url, or set BEFOREHAND_DATABASE_URL")
+
+    @pytest.mark.parametrize("where", ["mysql://me:secret@localhost/x", "runs.db", "sqlite:///"])
+    def test_a_database_of_another_kind(self, where):
+        said = self.said(2, "submit", "a", "go", "--database-url", where)
+        assert said == "error: the database URL is postgresql://USER:PASSWORD@HOST:PORT/DATABASE or sqlite:///PATH"
+
+    def test_a_url_that_cannot_be_read(self):
+        said = self.said(2, "submit", "a", "go", "--database-url", "postgresql://a:secret@:b:c/%")
+        assert "cannot be read: expected postgresql://" in said
+
+    def test_a_server_that_is_not_there(self):
+        said = self.said(JournalError.exit_code, "submit", "a", "go", "--database-url", "postgresql://me:secret@127.0.0.1:1/runs")
+        assert said.startswith("error: the database postgresql://me@127.0.0.1:1/runs cannot be reached (")
+
+    def test_a_wrong_password(self, url):
+        for words in (("submit", "a", "go"), ("worker", "--agents", str(SERVED))):
+            said = self.said(JournalError.exit_code, *words, BEFOREHAND_DATABASE_URL=url.replace("a%20secret", "wrong"))
+            assert said.endswith("cannot be used: the user or the password is wrong")
+
+    def test_no_agents_in_the_file(self, tmp_path):
+        (tmp_path / "empty.py").write_text("x = 1\n")
+        for name, what in (("empty.py", "defines no agents"), ("none.py", "there is no file"), ("x.txt", "is not a Python file")):
+            assert what in self.said(2, "worker", "--agents", str(tmp_path / name), BEFOREHAND_DATABASE_URL="sqlite:///x.db")
+
+    def test_the_extra_is_not_installed(self, tmp_path):
+        (tmp_path / "dbos.py").write_text("raise ImportError('no dbos here')\n")
+        path = f"{tmp_path}:{ROOT / 'src'}"
+        said = self.said(2, "submit", "a", "go", "--database-url", "sqlite:///x.db", PYTHONPATH=path)
+        assert said == 'error: this command needs an extra: pip install "beforehand[durable]"'
+
+    def test_an_agent_nobody_has_served_is_a_note_and_the_run_waits(self, url):
+        done = beforehand("submit", "clerc", "go", "--json", "--run-id", "r", BEFOREHAND_DATABASE_URL=url)
+        assert (done.returncode, json.loads(done.stdout)) == (0, {"run_id": "r"})
+        assert done.stderr.strip() == "note: no worker has served an agent 'clerc' yet, so the run waits for one"
+
+    def test_another_prompt_under_the_same_id(self, url):
+        assert beforehand("submit", "a", "go", "--run-id", "r", BEFOREHAND_DATABASE_URL=url).returncode == 0
+        done = beforehand("submit", "a", "stop", "--run-id", "r", BEFOREHAND_DATABASE_URL=url)
+        assert done.returncode == 2 and "with another agent or prompt was submitted before" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_agents_may_also_be_variables_of_the_file(tmp_path: Path) -> None:
+    from beforehand.cli.worker import agents_in_file
+
+    file = tmp_path / "two.py"
+    file.write_text(
+        "from beforehand import Agent\nfrom beforehand.testing import ScriptedModel\n"
+        "one = Agent(model=ScriptedModel([]))\n_hidden = one\ntwo = one.replace(name='other')\n"
+    )
+    assert list(agents_in_file(file)) == ["one", "two"]
+
+
+def test_the_cluster_is_a_private_one(postgres: Cluster) -> None:
+    assert postgres.execute("SHOW listen_addresses", "postgres") == [("127.0.0.1",)]
+    assert postgres.execute("SHOW unix_socket_directories", "postgres") == [("",)]

@@ -1,0 +1,342 @@
+"""Runs submitted to a PostgreSQL: carried once, whoever asks how often, and answered from anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from durable.cluster import Cluster
+from durable.crashing import crash
+from durable.workers import Worker
+
+from beforehand import Agent, Approve, Ask, Deny, Edit, hook, tool
+from beforehand.engine import Engine, QueueLimits
+from beforehand.errors import (
+    ConfigError, RunBusy, RunError, UnknownAnswer, UnknownRun, UsageError,
+)  # fmt: skip
+from beforehand.journal import open_journal, verify
+from beforehand.testing import FunctionModel, text, tool_call
+
+
+def paying(request):
+    last = request.messages[-1]
+    return text(last.text) if last.role == "tool" else tool_call("pay", {"n": int(last.text)}, id="call")
+
+
+@pytest.fixture
+def effects(tmp_path: Path) -> Path:
+    file = tmp_path / "effects"
+    file.touch()
+    return file
+
+
+def lines(effects: Path) -> list[str]:
+    """Run, call and what happened, without the process."""
+    return [" ".join(line.split()[:3]) for line in effects.read_text().splitlines()]
+
+
+async def until(true) -> None:
+    """Wait for what another process does."""
+    async with asyncio.timeout(60):
+        while not true():  # noqa: ASYNC110 - another process does it
+            await asyncio.sleep(0.02)
+
+
+class TestInOneProcess:
+    async def test_a_run_is_carried_and_its_result_is_what_the_journal_says(self, empty_url):
+        done = []
+
+        @tool
+        def pay(n: int) -> str:
+            """Pay."""
+            done.append(n)
+            return f"paid {n}"
+
+        async with Engine(empty_url, {"payer": Agent(model=FunctionModel(paying), tools=[pay])}) as engine:
+            await engine.start()
+            run_id = await engine.submit("payer", "7")
+            result = await engine.result(run_id, timeout=60)
+            assert (result.text, result.stop_reason, done) == ("paid 7", "completed", [7])
+            assert [r.kind for r in engine.journal.records(run_id)][-1] == "end"
+            assert await asyncio.to_thread(verify, engine.journal) == []
+
+    async def test_submitting_twice_is_submitting_once_and_another_prompt_under_that_id_is_refused(self, url):
+        async with Engine(url) as engine:
+            assert await engine.submit("payer", "7", run_id="mine") == "mine"
+            assert await engine.submit("payer", "7", run_id="mine") == "mine"
+            with pytest.raises(UsageError, match="run 'mine' with another agent or prompt was submitted before"):
+                await engine.submit("payer", "8", run_id="mine")
+            with pytest.raises(UsageError, match="take another run_id"):
+                await engine.submit("other", "7", run_id="mine")
+
+    async def test_what_was_submitted_before_any_worker_came_waits_for_one(self, url):
+        async with Engine(url) as early:
+            await early.submit("payer", "7", run_id="early")
+            assert await early.served() == []
+            with pytest.raises(TimeoutError):
+                await early.result("early", timeout=0.1)
+            async with Engine(url, {"payer": Agent(model=FunctionModel(lambda _: text("late but here")))}) as engine:
+                await engine.start()
+                assert (await early.result("early", timeout=60)).text == "late but here"
+                assert await early.served() == ["payer"]
+
+    async def test_an_error_of_the_run_is_raised_and_a_resumed_run_tries_again_what_failed(self, url):
+        broken = [True]
+
+        @hook.authorize_request
+        def gate(request):
+            if broken[0]:
+                raise ValueError("out of order")
+
+        async with Engine(url, {"a": Agent(model=FunctionModel(lambda _: text("well")), hooks=[gate])}) as engine:
+            await engine.start()
+            await engine.submit("a", "go", run_id="r")
+            with pytest.raises(RunError, match="out of order") as raised:
+                await engine.result("r", timeout=60)
+            assert raised.value.result.stop_reason == "error"
+            broken[0] = False
+            await engine.resume("r")
+            await engine.resume("r")
+            assert (await engine.result("r", timeout=60)).text == "well"
+
+    async def test_no_more_than_the_limit_go_on_at_once(self, url):
+        going, most = 0, 0
+
+        @tool
+        async def work(n: int) -> str:
+            """Work."""
+            nonlocal going, most
+            going += 1
+            most = max(most, going)
+            for _ in range(20):
+                await asyncio.sleep(0)
+            await asyncio.sleep(0.05)
+            going -= 1
+            return "done"
+
+        def working(request):
+            return text("over") if request.messages[-1].role == "tool" else tool_call("work", {"n": 1}, id="c")
+
+        agent = Agent(model=FunctionModel(working), tools=[work])
+        async with Engine(url, {"a": agent}, limits=QueueLimits(concurrency=2)) as engine:
+            await engine.start()
+            ids = [await engine.submit("a", "go") for _ in range(8)]
+            assert {(await engine.result(run_id, timeout=60)).text for run_id in ids} == {"over"}
+        assert most == 2
+
+    async def test_a_question_is_answered_by_another_process_and_the_answer_is_the_message_that_wakes_the_run(self, url):
+        asked = Agent(model=FunctionModel(paying), tools=[pay_for_real], hooks=[ask_first])
+        async with Engine(url, {"asker": asked}) as engine, Engine(url) as elsewhere:
+            await engine.start()
+            for number, (answer, said) in enumerate(
+                ((Approve(), "paid 7"), (Deny("too much"), "too much"), (Edit({"n": 3}), "paid 3"))
+            ):
+                run_id = await elsewhere.submit("asker", "7", run_id=f"run{number}")
+                waiting = await elsewhere.result(run_id, timeout=60)
+                assert (waiting.stop_reason, [p.call_id for p in waiting.pending]) == ("suspended", ["call"])
+                with pytest.raises(UnknownAnswer, match=r"no call 'other' of run run\d is waiting; waiting are call"):
+                    await elsewhere.answer(run_id, {"other": Approve()})
+                await elsewhere.answer(run_id, {"call": answer}, by="boss")
+                assert said in (await elsewhere.result(run_id, timeout=60)).text
+                with pytest.raises(UnknownAnswer, match="none is waiting"):
+                    await elsewhere.answer(run_id, {"call": answer})
+                [told] = [r.data for r in engine.journal.records(run_id) if r.kind == "answer"]
+                assert told["by"] == "boss"
+
+    async def test_a_run_that_waits_for_a_person_takes_nobodys_place(self, url):
+        agents = {"asker": Agent(model=FunctionModel(paying), tools=[pay_for_real], hooks=[ask_first])}
+        async with Engine(url, agents, limits=QueueLimits(concurrency=1)) as engine:
+            await engine.start()
+            for n in range(3):
+                await engine.submit("asker", "7", run_id=f"run{n}")
+            for n in range(3):
+                assert (await engine.result(f"run{n}", timeout=60)).stop_reason == "suspended"
+            assert engine.carrying == 0
+
+    async def test_what_nobody_submitted_is_unknown(self, url):
+        async with Engine(url) as engine:
+            for asking in (engine.result("nobody", timeout=60), engine.resume("nobody"), engine.answer("nobody", {})):
+                with pytest.raises(UnknownRun, match="nobody"):
+                    await asking
+
+    async def test_a_changed_record_is_found_before_anything_of_it_counts(self, url, postgres: Cluster):
+        async with Engine(url, {"asker": Agent(model=FunctionModel(paying), tools=[pay_for_real], hooks=[ask_first])}) as engine:
+            await engine.start()
+            await engine.submit("asker", "7", run_id="r")
+            await engine.result("r", timeout=60)
+            change = "UPDATE beforehand.records SET body = replace(encode(body, 'escape'), '7', '9')::bytea WHERE kind = 'ask'"
+            postgres.execute(change, url.rpartition("/")[2])
+            [fault] = await asyncio.to_thread(verify, engine.journal)
+            assert fault.run_id == "r" and "it was changed" in fault.why
+            with pytest.raises(Exception, match="was changed: the run cannot be trusted"):
+                await engine.answer("r", {"call": Approve()})
+
+
+@tool
+def pay_for_real(n: int) -> str:
+    """Pay."""
+    return f"paid {n}"
+
+
+pay_for_real = tool(name="pay")(pay_for_real.unguarded)
+
+
+@hook.before_tool_call
+def ask_first(call):
+    return Ask("sure?")
+
+
+class TestOnOneMachine:
+    async def test_the_same_engine_runs_on_two_sqlite_files(self, tmp_path):
+        where = f"sqlite:///{tmp_path / 'runs.db'}"
+        agents = {"asker": Agent(model=FunctionModel(paying), tools=[pay_for_real], hooks=[ask_first])}
+        async with Engine(where, agents) as engine:
+            await engine.start()
+            async with Engine(where) as elsewhere:
+                await elsewhere.submit("asker", "7", run_id="r")
+                assert (await elsewhere.result("r", timeout=60)).stop_reason == "suspended"
+                await elsewhere.answer("r", {"call": Approve()})
+                assert (await elsewhere.result("r", timeout=60)).text == "paid 7"
+            assert verify(open_journal(tmp_path / "runs.db", readonly=True)) == []
+
+
+class TestWorkers:
+    async def test_workers_killed_at_random_moments_lose_no_run_and_repeat_nothing(self, url, tmp_path):
+        seen = await crash(url, tmp_path, runs=8, kills=5, seed=7)
+        assert (seen["wrong"], seen["runs"], seen["kills"]) == ([], 8, 5)
+        assert seen["resumed"] > 0
+
+    @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
+    async def test_a_call_cut_off_between_intent_and_outcome_is_not_made_again_by_the_worker_that_takes_over(
+        self, kind, url, effects
+    ):
+        url = url if kind == "postgres" else f"sqlite:///{effects.with_name('runs.db')}"
+        first = await asyncio.to_thread(Worker(url, effects).ready)
+        async with Engine(url) as engine:
+            await engine.submit("waiter", "gate", run_id="r")
+            await until(lambda: lines(effects) == ["r call began"])
+            second = await asyncio.to_thread(Worker(url, effects).ready)
+            first.kill()
+            result = await engine.result("r", timeout=60)
+            assert "Whether it took effect is not known" in result.text
+            assert lines(effects) == ["r call began"]
+            assert [r.data["outcome"] for r in engine.journal.records("r") if r.kind == "outcome"] == ["uncertain"]
+            await until(lambda: any("1 of its runs go on elsewhere" in line for line in second.lines))
+            assert await asyncio.to_thread(second.stop) == 0
+
+    async def test_a_slow_worker_is_not_robbed(self, url, effects):
+        slow = await asyncio.to_thread(Worker(url, effects).ready)
+        async with Engine(url) as engine:
+            await engine.submit("waiter", "gate", run_id="r")
+            await until(lambda: lines(effects) == ["r call began"])
+            os.kill(slow.process.pid, signal.SIGSTOP)  # so slow that it does nothing at all
+            dying = await asyncio.to_thread(Worker(url, effects).ready)
+            await engine.submit("waiter", "other-gate", run_id="s")
+            await until(lambda: "s call began" in lines(effects))
+            other = await asyncio.to_thread(Worker(url, effects).ready)
+            dying.kill()
+            assert "not known" in (await engine.result("s", timeout=60)).text  # the other one sweeps, and has taken over
+            with pytest.raises(RunBusy, match="run r is going on in another process"):
+                await engine.answer("r", {})
+            effects.with_name("gate").touch()
+            os.kill(slow.process.pid, signal.SIGCONT)
+            assert (await engine.result("r", timeout=60)).text == "it is there"
+            assert [line for line in lines(effects) if line.startswith("r")] == ["r call began", "r call ended"]
+            assert "resumed" not in [record.kind for record in engine.journal.records("r")]
+        for worker in (slow, other):
+            assert await asyncio.to_thread(worker.stop) == 0
+
+    async def test_a_worker_told_to_stop_lets_its_tools_finish_and_others_go_on(self, url, effects):
+        first = await asyncio.to_thread(Worker(url, effects, "--grace", "60").ready)
+        async with Engine(url) as engine:
+            await engine.submit("waiter", "gate", run_id="r")
+            await until(lambda: lines(effects) == ["r call began"])
+            first.process.send_signal(signal.SIGTERM)
+            await asyncio.to_thread(first.says, "stopping: 1 runs go on elsewhere")
+            effects.with_name("gate").touch()
+            assert await asyncio.to_thread(first.process.wait, 60) == 0
+            assert lines(effects) == ["r call began", "r call ended"]
+            second = await asyncio.to_thread(Worker(url, effects).ready)
+            assert (await engine.result("r", timeout=60)).text == "it is there"
+            assert lines(effects) == ["r call began", "r call ended"]
+            assert await asyncio.to_thread(second.stop) == 0
+
+    async def test_a_tool_that_does_not_finish_in_time_is_cut_off_and_its_outcome_is_unknown(self, url, effects):
+        first = await asyncio.to_thread(Worker(url, effects, "--grace", "0").ready)
+        async with Engine(url) as engine:
+            await engine.submit("waiter", "never", run_id="r")
+            await until(lambda: lines(effects) == ["r call began"])
+            assert await asyncio.to_thread(first.stop) == 0
+            second = await asyncio.to_thread(Worker(url, effects).ready)
+            assert "Whether it took effect is not known" in (await engine.result("r", timeout=60)).text
+            assert lines(effects) == ["r call began"]
+            assert await asyncio.to_thread(second.stop) == 0
+
+
+class TestNotCarried:
+    async def test_a_run_that_cannot_be_carried_says_why(self, url, postgres: Cluster):
+        asked = Agent(model=FunctionModel(paying), tools=[pay_for_real], hooks=[ask_first])
+        async with Engine(url, {"asker": asked}) as engine:
+            await engine.start()
+            await engine.submit("asker", "7", run_id="r")
+            await engine.result("r", timeout=60)
+            await engine.answer("r", {"call": Approve()})
+            await engine.result("r", timeout=60)
+            postgres.execute("UPDATE beforehand.records SET kind = 'note' WHERE kind = 'end'", url.rpartition("/")[2])
+            await engine.resume("r")
+            with pytest.raises(RunError, match=r"run r could not be carried on: .*was changed"):
+                await engine.result("r", timeout=60)
+
+    async def test_what_a_worker_was_handed_and_never_began_is_handed_out_again(self, url, postgres: Cluster):
+        async with Engine(url, {"a": Agent(model=FunctionModel(lambda _: text("well")))}) as engine:
+            await engine.start()
+            await engine.submit("ghost", "go", run_id="r")
+            lost = f"""
+                UPDATE dbos.workflow_input SET inputs = replace(inputs, 'ghost', 'a');
+                UPDATE dbos.workflow_status SET status = 'PENDING', executor_id = '{engine.worker_id}',
+                queue_name = 'beforehand:a' WHERE workflow_uuid = 'r'"""  # noqa: S608
+            postgres.execute(lost, url.rpartition("/")[2])
+            assert (await engine.result("r", timeout=60)).text == "well"
+
+    async def test_one_process_is_one_worker_and_can_begin_again(self, url):
+        agents = {"a": Agent(model=FunctionModel(lambda _: text("well")))}
+        async with Engine(url, agents) as one, Engine(url, agents) as other:
+            await one.start()
+            with pytest.raises(UsageError, match="a worker needs a process of its own"):
+                await other.start()
+            await one.stop()
+            await one.start()
+            assert (await other.result(await other.submit("a", "go"), timeout=60)).text == "well"
+
+
+class TestWrongAgents:
+    @pytest.mark.parametrize(
+        ("agents", "said"),
+        [
+            ({"a": "gpt"}, r"agents\['a'\] is a str: expected an Agent"),
+            ({"": Agent(model=FunctionModel(lambda _: text("")))}, "an agent's name is a text"),
+            ({"a": Agent(model=FunctionModel(lambda _: text("")), journal="x.db")}, "agent 'a' has a journal of its own"),
+        ],
+    )
+    def test_agents_are_checked_when_the_engine_is_made(self, agents, said):
+        with pytest.raises(ConfigError, match=said):
+            Engine("sqlite:///x.db", agents)
+
+    @pytest.mark.parametrize(
+        "limits", [{"concurrency": 0}, {"worker_concurrency": True}, {"rate": (1,)}, {"rate": (0, 1)}, {"rate": 5}]
+    )
+    def test_limits_that_can_never_work_are_refused(self, limits):
+        with pytest.raises(ConfigError, match=r"QueueLimits\("):
+            Engine("sqlite:///x.db", limits=QueueLimits(**limits))
+
+    @pytest.mark.parametrize("run_id", ["", "a/b", "a#1", 5])
+    async def test_a_run_id_is_a_text_without_the_signs_that_have_a_meaning(self, run_id):
+        with pytest.raises(ConfigError, match="expected a text without"):
+            await Engine("sqlite:///x.db").submit("a", "go", run_id=run_id)
+
+    async def test_an_engine_without_agents_carries_nothing(self):
+        with pytest.raises(ConfigError, match="a worker needs agents"):
+            await Engine("sqlite:///x.db").start()

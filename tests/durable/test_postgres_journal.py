@@ -1,0 +1,323 @@
+"""The journal in PostgreSQL: the same records and guarantees as in a file, and what a network adds to what can go wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from durable.cluster import PASSWORD, Cluster
+
+from beforehand import Agent, Approve, Ask, hook, tool
+from beforehand.errors import ConfigError, JournalError, JournalUnreadable, RunBusy, UnknownRun, UsageError
+from beforehand.journal import Journal, PostgresJournal, open_journal, verify
+from beforehand.testing import FunctionModel, ScriptedModel, text, tool_call
+
+KEY = b"0123456789abcdef"
+
+
+class Payer:
+    """A tool whose effects are counted, and three turns that use it."""
+
+    def __init__(self, url: str, during: Callable[[int], Any] = lambda n: None, turns: int = 3, **options: Any) -> None:
+        self.paid: list[int] = []
+        self._during, self._turns = during, turns
+
+        @tool
+        async def pay(n: int) -> str:
+            """Pay."""
+            self.paid.append(n)
+            await asyncio.to_thread(self._during, n)
+            return f"paid {n}"
+
+        self.agent = Agent(model=FunctionModel(self.answer), tools=[pay], journal=url, **options)
+
+    def answer(self, request: Any) -> Any:
+        n = sum(message.role == "tool" for message in request.messages)
+        return tool_call("pay", {"n": n}, id=f"c{n}") if n < self._turns else text("done")
+
+
+END_SESSIONS = """
+    SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"""
+
+
+def database(url: str) -> str:
+    return url.rpartition("/")[2]
+
+
+class TestSameAsInAFile:
+    async def test_the_records_of_a_run_are_those_that_a_file_would_hold(self, empty_url, tmp_path):
+        found = []
+        for where in (empty_url, str(tmp_path / "runs.db")):
+            payer = Payer(where)
+            async with payer.agent:
+                result = await payer.agent.run("go", run_id="r")
+                journal = payer.agent.plan.journal
+                records = await journal.reading(journal.records, "r")
+                found.append([(r.n, r.kind) for r in records])
+                again = await payer.agent.resume("r")
+                assert (again.text, again.messages, again.decisions) == (result.text, result.messages, result.decisions)
+                assert await journal.reading(verify, journal) == []
+        assert found[0] == found[1]
+
+    async def test_a_run_goes_on_from_every_place_its_record_may_end_and_pays_nothing_twice(self, empty_url):
+        whole = Payer(empty_url)
+        await whole.agent.run("go", run_id="whole")
+        journal = whole.agent.plan.journal
+        records = await asyncio.to_thread(journal.records, "whole")
+        for end in range(1, len(records)):
+            entries = [(r.kind, r.at, r.body) for r in records[:end]]
+            head, lease = await journal.begin(f"cut{end}", entries[0])
+            await journal.write(head, entries[1:])
+            lease.release()
+            before = [r.data["call"] for r in records[:end] if r.kind == "intent"]
+            payer = Payer(journal)
+            result = await payer.agent.resume(f"cut{end}")
+            assert result.text == "done"
+            assert len(before) + len(payer.paid) == 3, end
+        assert await asyncio.to_thread(verify, journal) == []
+        await whole.agent.aclose()
+
+    async def test_a_question_waits_in_the_database_and_a_subagent_has_a_run_of_its_own(self, empty_url):
+        @hook.before_tool_call
+        def ask(call):
+            return Ask("sure?") if call.name == "pay" else None
+
+        def agent() -> Agent:
+            payer = Payer(empty_url, turns=1)
+            inner = Agent(model=FunctionModel(payer.answer), tools=payer.agent.plan.tools, hooks=[ask])
+
+            def delegating(request):
+                last = request.messages[-1]
+                return text(last.text) if last.role == "tool" else tool_call("helper", {"prompt": "p"}, id="h")
+
+            return Agent(model=FunctionModel(delegating), tools=[inner.as_tool("helper", "Helps.")], journal=empty_url)
+
+        async with agent() as one:
+            waiting = await one.run("go", run_id="r")
+            assert [p.call_id for p in waiting.pending] == ["h/c0"]
+        async with agent() as other:
+            assert (await other.resume("r", {"h/c0": Approve()})).text == "done"
+            journal = other.plan.journal
+            rows = await asyncio.to_thread(journal.runs)
+            assert [(row.run_id, row.parent) for row in rows] == [("r", None), ("r/h", "r")]
+            assert [row.run_id for row in await asyncio.to_thread(journal.runs, None)] == ["r"]
+            assert [row.run_id for row in await asyncio.to_thread(journal.runs, "r")] == ["r/h"]
+            assert await asyncio.to_thread(journal.children, "r") == {"r/h"}
+            assert await asyncio.to_thread(journal.ids, "r/") == ["r/h"] and await asyncio.to_thread(journal.ids) == ["r", "r/h"]
+            assert await asyncio.to_thread(verify, journal) == []
+
+    @pytest.mark.parametrize(
+        ("change", "said"),
+        [
+            ("UPDATE beforehand.records SET at = at + 1 WHERE run = 1 AND n = 4", "run r, record 4: it was changed"),
+            ("DELETE FROM beforehand.records WHERE run = 1 AND n = 4", "run r, record 4: it is missing"),
+            ("DELETE FROM beforehand.records WHERE run = 1 AND n > 9", "run r, record 10: .* records were written, 9 are here"),
+            ("UPDATE beforehand.records SET n = 1000 - n WHERE n IN (499, 501); UPDATE beforehand.runs SET records = 1",
+             "records were written"),
+            ("UPDATE beforehand.runs SET parent = 's' WHERE id = 1", "said to be a part of, 's', is not the one that it names"),
+            ("DELETE FROM beforehand.runs WHERE id = 2", "2 runs were opened, 1 are here"),
+            ("INSERT INTO beforehand.records VALUES (9, 1, 1, 'run', '{}', '')", "records of 1 runs that were never opened"),
+        ],
+    )  # fmt: skip
+    @pytest.mark.parametrize("key", [None, KEY])
+    async def test_what_was_changed_is_found(self, empty_url, postgres: Cluster, change, said, key):
+        payer = Payer(empty_url, journal_key=key)
+        async with payer.agent:
+            await payer.agent.run("go", run_id="r")
+            await payer.agent.run("go", run_id="s")
+        postgres.execute(change, database(empty_url))
+        journal = open_journal(empty_url, readonly=True, key=key)
+        faults = [str(fault) for fault in await asyncio.to_thread(verify, journal)]
+        journal.close()
+        assert any([re.search(said, fault) for fault in faults]), faults
+
+    async def test_one_run_has_one_carrier(self, empty_url):
+        going, go = asyncio.Event(), threading.Event()
+        loop = asyncio.get_running_loop()
+
+        def during(n: int) -> None:
+            loop.call_soon_threadsafe(going.set)
+            go.wait(60)
+
+        payer, other = Payer(empty_url, during), Payer(empty_url)
+        async with payer.agent, other.agent:
+            task = asyncio.create_task(payer.agent.run("go", run_id="r"))
+            await going.wait()
+            with pytest.raises(RunBusy, match="in another process"):
+                await other.agent.resume("r")
+            with pytest.raises(RunBusy, match="in this process"):
+                await payer.agent.resume("r")
+            with pytest.raises(UsageError, match=r"a run 'r' is in postgresql://tester@127.0.0.1:.* already"):
+                await other.agent.run("go", run_id="r")
+            with pytest.raises(UnknownRun, match="no run 'x' is recorded in postgresql://"):
+                await other.agent.resume("x")
+            assert await asyncio.to_thread(other.agent.plan.journal.is_going_on, "r")
+            go.set()
+            assert (await task).text == "done"
+            assert (await other.agent.resume("r")).text == "done"
+            assert other.paid == []
+            async with asyncio.timeout(60):  # a lease is given back behind the run's back
+                while await asyncio.to_thread(other.agent.plan.journal.is_going_on, "r"):
+                    pass
+
+    async def test_many_runs_in_several_sessions_make_one_chain(self, empty_url):
+        agents = [Payer(empty_url).agent for _ in range(3)]
+        await asyncio.gather(*[agent.run("go", run_id=f"{a}-{n}") for a, agent in enumerate(agents) for n in range(30)])
+        journal = agents[0].plan.journal
+        assert await asyncio.to_thread(verify, journal) == []
+        assert len(await asyncio.to_thread(journal.runs)) == 90
+        for agent in agents:
+            await agent.aclose()
+
+
+class TestWhenTheDatabaseGoesAway:
+    async def test_a_run_whose_session_is_ended_goes_on_in_another_one(self, empty_url, postgres: Cluster):
+        payer = Payer(empty_url, lambda n: postgres.execute(END_SESSIONS, database(empty_url)))
+        async with payer.agent:
+            result = await payer.agent.run("go", run_id="r")
+            assert (result.text, payer.paid) == ("done", [0, 1, 2])
+            assert await asyncio.to_thread(verify, payer.agent.plan.journal) == []
+
+    async def test_a_run_survives_a_restart_of_the_server(self, postgres: Cluster):
+        url = postgres.url()
+
+        def restart(n: int) -> None:
+            if n == 1:
+                postgres.stop("immediate")
+                postgres.start()
+
+        payer = Payer(url, restart)
+        async with payer.agent:
+            assert (await payer.agent.run("go", run_id="r")).text == "done"
+            assert payer.paid == [0, 1, 2]
+            assert await asyncio.to_thread(verify, payer.agent.plan.journal) == []
+
+    async def test_who_was_robbed_while_the_connection_was_lost_does_nothing_more(self, empty_url, postgres: Cluster):
+        robber = Payer(empty_url)
+        loop = asyncio.get_running_loop()
+        others: list[Any] = []
+
+        def rob(n: int) -> None:
+            if n == 1:
+                postgres.execute(END_SESSIONS, database(empty_url))
+                others.append(asyncio.run_coroutine_threadsafe(robber.agent.resume("r"), loop).result(60))
+
+        payer = Payer(empty_url, rob, turns=4)
+        async with payer.agent, robber.agent:
+            with pytest.raises(JournalError, match="may be going on in another process"):
+                await payer.agent.run("go", run_id="r")
+            assert payer.paid == [0, 1]  # and nothing after it was robbed
+            assert robber.paid == [2]
+            assert others[0].text == "done" and "not known" in others[0].messages[-4].text
+            assert await asyncio.to_thread(verify, robber.agent.plan.journal) == []
+
+    async def test_no_tool_runs_whose_intent_could_not_be_written(self, empty_url, postgres: Cluster):
+        spoilt: list[int] = []
+
+        @hook.before_tool_call
+        def spoil(call):
+            if call.args["n"] == 1 and not spoilt:
+                spoilt.append(1)
+                postgres.execute("ALTER TABLE beforehand.records ADD CHECK (kind <> 'intent') NOT VALID", database(empty_url))
+
+        payer = Payer(empty_url, hooks=[spoil])
+        async with payer.agent:
+            with pytest.raises(JournalError, match=r"could not be written .* the run stopped before its next effect"):
+                await payer.agent.run("go", run_id="r")
+            assert payer.paid == [0]
+            postgres.execute("ALTER TABLE beforehand.records DROP CONSTRAINT records_kind_check", database(empty_url))
+            assert (await payer.agent.resume("r")).text == "done"
+            assert payer.paid == [0, 1, 2]
+
+    async def test_of_runs_that_are_written_together_only_the_one_at_fault_fails(self, empty_url, postgres: Cluster):
+        journal = PostgresJournal(empty_url)
+        heads = []
+        for name in ("a", "b", "c"):
+            head, _ = await journal.begin(name, ("run", 1, b"{}"))
+            heads.append(head)
+        postgres.execute("INSERT INTO beforehand.records VALUES (2, 2, 1, 'note', '{}', '')", database(empty_url))
+        for head in heads:
+            journal.append(head, [("note", 1, b"{}")], wait=0)
+        said = await asyncio.gather(*[journal.write(head, []) for head in heads], return_exceptions=True)
+        assert [type(error) for error in said] == [type(None), JournalError, type(None)]
+        with pytest.raises(JournalError):
+            journal.append(heads[1], [("note", 1, b"{}")])
+
+
+class TestOneClearLine:
+    async def said(self, url: str, **options: Any) -> Exception:
+        """What opening a journal there and running says."""
+        agent = Agent(model=ScriptedModel([text("x")]), journal=url, **options)
+        with pytest.raises(Exception) as raised:  # noqa: PT011 - that is the question
+            await agent.run("go")
+        await agent.aclose()
+        assert "\n" not in str(raised.value) and PASSWORD not in str(raised.value) and "p%40ss" not in str(raised.value)
+        return raised.value
+
+    async def test_a_wrong_password(self, empty_url):
+        error = await self.said(empty_url.replace("a%20secret", "another"))
+        assert isinstance(error, JournalError) and not error.temporary
+        assert "the user or the password is wrong" in str(error)
+
+    async def test_a_database_that_does_not_exist(self, postgres: Cluster):
+        assert 'database "nowhere" does not exist' in str(await self.said(postgres.url_of("nowhere")))
+
+    async def test_a_server_that_is_not_there(self):
+        error = await self.said("postgresql://me:secret@127.0.0.1:1/runs")
+        assert isinstance(error, JournalError) and error.temporary
+        assert "the database postgresql://me@127.0.0.1:1/runs cannot be reached" in str(error)
+        assert "Connection refused" in str(error)
+
+    async def test_a_url_that_cannot_be_read(self):
+        with pytest.raises(ConfigError, match="the database URL cannot be read") as raised:
+            PostgresJournal("postgresql://me:sec ret@:x:y/%zz")
+        assert "sec ret" not in str(raised.value)
+
+    async def test_a_journal_of_a_newer_version(self, empty_url, postgres: Cluster):
+        async with Payer(empty_url).agent as agent:
+            await agent.run("go")
+        postgres.execute("UPDATE beforehand.journal SET format = 99", database(empty_url))
+        error = await self.said(empty_url)
+        assert isinstance(error, JournalUnreadable) and "a newer version of beforehand wrote it" in str(error)
+
+    async def test_a_key_that_does_not_fit(self, empty_url, postgres: Cluster):
+        async with Payer(empty_url).agent as agent:
+            await agent.run("go")
+        assert "is not signed, but a key was given" in str(await self.said(empty_url, journal_key=KEY))
+        signed = postgres.url()
+        async with Payer(signed, journal_key=KEY).agent as agent:
+            await agent.run("go")
+        assert "is signed: give the key it was made with" in str(await self.said(signed))
+        readonly = open_journal(signed, readonly=True)
+        assert "cannot be checked without its key" in str((await asyncio.to_thread(verify, readonly))[0])
+        readonly.close()
+
+    def test_tables_of_that_name_that_are_not_ours(self, empty_url, postgres: Cluster):
+        postgres.execute("CREATE SCHEMA beforehand; CREATE TABLE beforehand.journal (x int)", database(empty_url))
+        with pytest.raises(JournalUnreadable, match="cannot be used: column"):
+            open_journal(empty_url).has("r")
+
+    def test_reading_makes_nothing(self, empty_url, postgres: Cluster):
+        journal = open_journal(empty_url, readonly=True)
+        with pytest.raises(JournalUnreadable, match="there is no journal in postgresql://"):
+            journal.runs()
+        with pytest.raises(JournalError, match="to be read only"):
+            assert isinstance(journal, PostgresJournal) and journal.writer
+        assert postgres.execute("SELECT to_regclass('beforehand.journal')", database(empty_url)) == [(None,)]
+        journal.close()
+
+    @pytest.mark.parametrize("options", [{"durability": "some"}, {"key": b"short"}, {"key": "text of enough length"}])
+    def test_options_that_can_never_work(self, options):
+        with pytest.raises(ConfigError):
+            PostgresJournal("postgresql://me@localhost/runs", **options)
+
+    def test_its_repr_holds_no_password(self):
+        shown = repr(PostgresJournal("postgresql://me:secret@localhost:5/runs", key=KEY))
+        assert shown == "PostgresJournal('postgresql://me@localhost:5/runs', durability='full', signed)"
+
+    def test_a_path_is_a_file(self, tmp_path):
+        assert isinstance(open_journal(tmp_path / "x.db"), Journal)
