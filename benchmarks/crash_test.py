@@ -21,8 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from beforehand import Agent, Block, Limits, Queue, Replace, ToolContext, hook, tool
+from beforehand.backtest import backtest
 from beforehand.cli.loopback import loopback
 from beforehand.errors import UnknownRun
+from beforehand.hooks.registry import HookSet
 from beforehand.journal import Journal, verify
 
 TURNS = 10
@@ -193,6 +195,23 @@ def check(folder: Path) -> Counter[str]:
     return tally
 
 
+@hook.before_tool_call(tools=["look"])
+def nothing_beyond_page_5(call: Any) -> Block | None:
+    return Block("not beyond page 5") if call.args["n"] > 5 else None
+
+
+async def check_backtest(folder: Path, base_url: str) -> None:
+    """The run's own hooks would change nothing about it, and one more hook exactly what it is about."""
+    journal = Journal(folder / "runs.db", readonly=True)
+    hooks = make_agent(folder, base_url, journal).hooks
+    for added, expected in (((), []), ((nothing_beyond_page_5,), ["look6", "look8", "look9"])):
+        report = await backtest(journal, lambda loop, added=added: HookSet([*hooks, *added], loop))  # type: ignore[misc]
+        assert not report.unreadable, report.unreadable
+        changed = [(difference.kind, difference.call_id) for difference in report.differences]
+        assert changed == [("newly_blocked", call_id) for call_id in expected], changed
+    journal.close()
+
+
 async def one(number: int, seed: int, base_url: str, at: int | None, seconds: float, boundaries: int) -> Counter[str]:
     """Kill a run at its first moment (`at`, or a random one), then at random ones until it ends. What happened on the way."""
     chance = random.Random(f"{seed}/{number}")
@@ -209,6 +228,7 @@ async def one(number: int, seed: int, base_url: str, at: int | None, seconds: fl
             else:
                 ended = await run.attempt(after=chance.uniform(0, seconds))
         tally = check(Path(name))
+        await check_backtest(Path(name), base_url)
         return tally + Counter(killed=run.killed, processes=run.started, runs=1)
 
 
@@ -258,4 +278,5 @@ if __name__ == "__main__":
         f"calls: {figures['ran']} ran, {figures['uncertain']} uncertain, {figures['blocked']} blocked, "
         f"{figures['repeated']} repeated"
     )
-    print("each `never` effect at most once, each outcome recorded once, final texts right, verify clean, 0 runs lost")
+    print("each `never` effect at most once, each outcome recorded once, final texts right, verify clean, 0 runs lost;")
+    print("put to the same hooks again nothing changes, put to one more hook exactly the calls that it is about")
