@@ -113,6 +113,7 @@ class HistoryView(Sequence[Message]):
         return self._history.digest(self._stop) if not self._start else digest_messages(tuple(self))
 
 
+_new = object.__new__
 # The slots themselves, past `__setattr__`: a view is made for every request.
 _set_history, _set_stop, _set_start = (vars(HistoryView)[name].__set__ for name in ("_history", "_stop", "_start"))
 
@@ -185,7 +186,11 @@ class History:
 
     def view(self, start: int = 0) -> HistoryView:
         """What it holds now, from `start` on."""
-        return HistoryView(self, len(self._items), start)
+        view: HistoryView = _new(HistoryView)
+        _set_history(view, self)
+        _set_stop(view, len(self._items))
+        _set_start(view, start)
+        return view
 
     def encoded(self, codec: Callable[[Message], bytes], length: int) -> list[bytes]:
         done = self._encoded.get(codec)

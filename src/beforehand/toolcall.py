@@ -99,15 +99,17 @@ async def check(run: RunState, call: Call, batch: Batch) -> None:
 
 
 async def execute(run: RunState, call: Call) -> None:
-    """Run the body of a call that the gates let pass. Never raises for what the tool did."""
+    """Run the body of a call that the gates let pass, and settle it. Never raises for what the tool did."""
     tool = call.tool
     assert tool is not None
     if run.aborted:
         call.settle("aborted", "Operation aborted")
+        await settle(run, call)
         return
     if run.journal is not None and not await begin_once(run, call):
         if run.journal.rehearsal:
             await _go_over_inner_calls(run, call)
+        await settle(run, call)
         return
     outer_scope = run.scope  # what waits may be another tool, which has called this one
     began = perf_counter() if run.hooks.after_tool_call else 0.0  # only they are told how long it took
@@ -115,7 +117,6 @@ async def execute(run: RunState, call: Call) -> None:
     try:
         kwargs = tool.kwargs_from_json(call.part.arguments) if call.args is None else tool.kwargs(call.args)
         run.tools_run += 1
-        call.updates_open = True
         value = _start(run, call, tool, kwargs)
         if type(value) is _Going:
             run.enter_guarded(begun_before_abort=True)
@@ -143,6 +144,8 @@ async def execute(run: RunState, call: Call) -> None:
         call.duration = perf_counter() - began
     if leaves:
         left(leaves)
+    if not call.concluded and not settle_unseen(run, call):  # concluded: given up after an abort, this is a late result
+        await settle(run, call)
 
 
 class _Going(NamedTuple):
@@ -212,6 +215,7 @@ async def _in_time(tool: Tool, first: tuple[Any, ...], kwargs: dict[str, Any], t
 
 def _tool_context(run: RunState, call: Call) -> ToolContext:
     loop, thread = asyncio.get_running_loop(), threading.get_ident()
+    call.updates_open = True
     counter = iter(range(1, 1 << 30))
 
     async def call_tool(name: str, args: Any) -> Any:
@@ -253,7 +257,9 @@ def settle_unseen(run: RunState, call: Call) -> bool:
         or run.events.takers["tool_execution_end"]
     ):
         return False
-    call.concluded, call.updates_open = call.outcome != "pending", False
+    call.concluded = call.outcome != "pending"
+    if call.updates_open:
+        call.updates_open = False
     return True
 
 
@@ -377,7 +383,8 @@ async def run_nested(run: RunState, call: Call) -> NestedResult:
         call.settle("aborted", "Operation aborted")
     if call.outcome is None:
         await execute(run, call)
-    await settle(run, call)
+    else:
+        await settle(run, call)
     result = call.result
     if result.usage is not None:
         run.add_usage(result.usage, "")
