@@ -20,6 +20,7 @@ from .respond import ON_MESSAGE, same_role
 from .seams import IncomingMessage
 from .state import RunState
 from .toolcall import LATE, announce, check, conclude, execute, look_up, settle
+from .tools import Tool
 
 TRUNCATED = (
     "Tool {name} was not run: the reply was cut at its length limit, so the arguments may be incomplete. "
@@ -49,9 +50,11 @@ class Suspension(msgspec.Struct):
         return {pending.call_id: call for call in self.calls if call.outcome == "pending" for pending in call.pending()}
 
 
-def calls_of(message: AssistantMessage) -> list[Call]:
-    """The calls that a reply asks for."""
-    return [Call(part, part.id, part.name, None, message) for part in message.content if type(part) is ToolCall]
+def calls_of(message: AssistantMessage, tools: Mapping[str, Tool]) -> list[Call]:
+    """The calls that a reply asks for, each with its tool if there is one of that name."""
+    return [
+        Call(part, part.id, part.name, None, message, tools.get(part.name)) for part in message.content if type(part) is ToolCall
+    ]
 
 
 async def run_calls(run: RunState, message: AssistantMessage, calls: list[Call]) -> Results:

@@ -58,6 +58,7 @@ class Draft(msgspec.Struct, eq=False, gc=False):
 
     id: str
     by: Outgoing
+    raw: bool = False
     parts: list[tuple[str, Any]] = []
     calls: dict[int, OpenCall] = {}
     signature: str | None = None
@@ -66,7 +67,6 @@ class Draft(msgspec.Struct, eq=False, gc=False):
     started: bool = False
     released: int = 0
     withheld: list[tuple[ChunkKind, str, str | None]] | None = None
-    raw: bool = False
 
     def add(self, kind: str, text: str) -> None:
         if type(text) is not str:

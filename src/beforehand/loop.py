@@ -100,7 +100,6 @@ async def _turns(
             if run.limits.max_turns is not None and run.turn >= run.limits.max_turns:
                 run.stop_reason, run.reason = "max_turns", f"{run.turn} turns were made"
                 return
-            turn.resend = False
     except Aborted:  # between turns, or before a request
         run.stop_reason = "aborted"
         if not turn.closed:
@@ -250,7 +249,7 @@ async def _turn(run: RunState, turn: Turn, incoming: list[Message], cause: Cause
         turn.stop = "aborted"
     elif reply.interrupt is not None:
         _interrupted(run, turn, reply.interrupt)
-    elif reply.message is not None and (calls := calls_of(reply.message)):
+    elif reply.message is not None and (calls := calls_of(reply.message, run.enabled)):
         _take_results(run, turn, await run_calls(run, reply.message, calls))
     if turn.stop is None and run.aborted:
         turn.stop = "aborted"

@@ -67,7 +67,9 @@ def look_up(run: RunState, call: Call) -> bool:
 
     False: it is settled (there is no such tool), or nobody looks at its arguments and the body decodes them itself.
     """
-    tool = call.tool = call.tool or run.enabled.get(call.name)
+    tool = call.tool
+    if tool is None:
+        tool = call.tool = run.enabled.get(call.name)
     if tool is None:
         near = nearest(call.name, run.enabled)
         call.settle("not_found", f"Tool {call.name} not found.{f' Did you mean {near}?' if near else ''}")
