@@ -7,7 +7,6 @@ nested `ctx.call_tool`, a sub-agent's and a resumed one all come through `look_u
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 from collections.abc import Awaitable
 from time import perf_counter
@@ -313,6 +312,8 @@ def _apply_after(run: RunState, call: Call, ruling: Ruling) -> None:
 
 
 def _say_edited(call: Call) -> ToolResult:
+    import json  # deferred, as below: most runs have no use for it
+
     used = json.dumps(call.args, ensure_ascii=False)
     note = f"[A person changed the arguments of this call on purpose. It ran with {used}. Do not repeat the original call.]"
     content = call.result.content
@@ -367,8 +368,12 @@ async def _go_over_inner_calls(run: RunState, call: Call) -> None:
 
 def nested_call(call_id: str, name: str, args: Any, parent_id: str, message: AssistantMessage | None = None) -> Call:
     """A call that code has made, with arguments as JSON text or as what JSON can be made of."""
+    if isinstance(args, str):
+        return Call.of(ToolCall(call_id, name, args), message, parent_id)
+    import json
+
     try:
-        arguments = args if isinstance(args, str) else json.dumps(args, default=str)
+        arguments = json.dumps(args, default=str)
     except (TypeError, ValueError, RecursionError) as error:
         arguments = json.dumps(f"no JSON: {error}")  # refused below, like anything else that is no object
     return Call.of(ToolCall(call_id, name, arguments), message, parent_id)
