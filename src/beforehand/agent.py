@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import functools
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from .assembly import listed, make_plan, project_arguments, watch
@@ -29,6 +28,8 @@ from .subagent import delegate
 from .tools import Tool
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from .config import Project
     from .workspace import Workspace
 

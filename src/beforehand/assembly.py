@@ -11,8 +11,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .errors import ConfigError, HookDefinitionError, ToolDefinitionError, UnknownModel, nearest
 from .hooks.hook import Hook
@@ -25,6 +24,9 @@ from .plan import HookSource, Loop, OnAsk, Plan, read_instructions
 from .settings import LoopSettings, ToolSettings
 from .tools import Tool, tool
 from .validity import invalid_options
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 ADAPTERS: dict[str, tuple[str, str]] = {
     "openai": ("beforehand.models.openai_chat", "OpenAIChat"),
@@ -136,7 +138,7 @@ def load_journal(settings: Mapping[str, Any]) -> Any:
             raise ConfigError('durability=, journal_key= and journal_raw= go with a journal: give journal="runs.db" too')
         return None
     journal = importlib.import_module("beforehand.journal")
-    if isinstance(given, str | Path):
+    if isinstance(given, str | os.PathLike):
         return journal.open_journal(given, **options)
     if not isinstance(given, journal.Journal | journal.PostgresJournal):
         raise ConfigError(f"journal={given!r} must be the path of a file, a postgresql:// URL, or a Journal")
@@ -146,7 +148,7 @@ def load_journal(settings: Mapping[str, Any]) -> Any:
 def _pre_llm_hooks(settings: Mapping[str, Any], limits: Limits, registry: Sequence[Tool]) -> list[Hook]:
     """The lambda before each conversational request: fixed, or as a project file says at the time."""
     block, project, workspace = settings["pre_llm_hook"], settings["project"], settings["workspace"]
-    if isinstance(workspace, str | Path) and not Path(workspace).is_dir():
+    if isinstance(workspace, str | os.PathLike) and not os.path.isdir(workspace):
         raise ConfigError(f"there is no folder {workspace}: a workspace is a folder that holds lambdas")
     if block is None and project is None:
         return []
@@ -189,7 +191,7 @@ def _prices(given: Mapping[str, Any]) -> dict[str, Price]:
 
 def listed(items: Any, what: str) -> Iterable[Any]:
     """`items`, if they are several. One alone where a list is due is a `ConfigError`."""
-    if isinstance(items, str | Path | Hook | Tool) or not isinstance(items, Iterable):
+    if isinstance(items, str | os.PathLike | Hook | Tool) or not isinstance(items, Iterable):
         raise ConfigError(f"{what}= takes a list: write {what}=[...]")
     return items
 
@@ -221,12 +223,12 @@ def load_hooks(items: Iterable[Any], shadow: bool = False) -> HookSource:
     paths: list[Path] = []
     for item in listed(items, "shadow_hooks" if shadow else "hooks"):
         place = after if paths else before
-        if not isinstance(item, str | Path):
+        if not isinstance(item, str | os.PathLike):
             place.append(item)
-        elif Path(item).suffix == ".py":
-            place += hooks_in_file(Path(item))
+        elif (path := _path(item)).suffix == ".py":
+            place += hooks_in_file(path)
         else:
-            paths.append(Path(item))
+            paths.append(path)
     if not shadow and not paths and any(os.environ.get(name) for name in RULES_FROM):
         folder = importlib.import_module("beforehand.rules").rules_folder(None, os.environ)
         paths = [folder] if folder is not None else []
@@ -238,6 +240,12 @@ def load_hooks(items: Iterable[Any], shadow: bool = False) -> HookSource:
     source = HookSource(HookSet([*first, *rules.hooks, *last]), rules)
     source.compose = lambda new: HookSet([*first, *new.hooks, *last])
     return source
+
+
+def _path(given: str | os.PathLike[str]) -> Path:
+    from pathlib import Path  # deferred: with what it imports, 4 ms of every start
+
+    return Path(given)
 
 
 def _say_nothing(action: str, text: str, where: str) -> None:
@@ -308,5 +316,5 @@ def load_file(path: Path, what: str) -> Any:
 def _line_of(error: Exception, path: Path) -> str:
     """Where in the user's file an exception came from."""
     frames = traceback.extract_tb(error.__traceback__)
-    lines = [f.lineno for f in frames if Path(f.filename).resolve() == path.resolve()]
+    lines = [f.lineno for f in frames if _path(f.filename).resolve() == path.resolve()]
     return f"{path}:{lines[-1]}" if lines else str(path)

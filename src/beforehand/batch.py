@@ -19,7 +19,8 @@ from .messages import AssistantMessage, ToolCall, ToolMessage
 from .respond import ON_MESSAGE, same_role
 from .seams import IncomingMessage
 from .state import RunState
-from .toolcall import LATE, announce, check, conclude, execute, look_up, settle, settle_unseen
+from .toolcall import LATE, announce, check, conclude, execute, look_up, settle
+from .tools import Tool
 
 TRUNCATED = (
     "Tool {name} was not run: the reply was cut at its length limit, so the arguments may be incomplete. "
@@ -39,10 +40,9 @@ class Results(msgspec.Struct):
 class Suspension(msgspec.Struct):
     """A batch that waits: its calls, of which those with outcome "pending" need an answer."""
 
-    message: AssistantMessage
     batch: Batch
     calls: list[Call]
-    stored: list[ToolMessage] = []
+    stored: list[ToolMessage]
     failure: RunError | None = None
 
     def waiting(self) -> dict[str, Any]:
@@ -50,10 +50,16 @@ class Suspension(msgspec.Struct):
         return {pending.call_id: call for call in self.calls if call.outcome == "pending" for pending in call.pending()}
 
 
-async def run_calls(run: RunState, message: AssistantMessage, parts: Sequence[ToolCall]) -> Results:
+def calls_of(message: AssistantMessage, tools: Mapping[str, Tool]) -> list[Call]:
+    """The calls that a reply asks for, each with its tool if there is one of that name."""
+    return [
+        Call(part, part.id, part.name, None, message, tools.get(part.name)) for part in message.content if type(part) is ToolCall
+    ]
+
+
+async def run_calls(run: RunState, message: AssistantMessage, calls: list[Call]) -> Results:
     """Run the calls of a reply and store their results."""
     batch = Batch(message, run.context, len(run.context))
-    calls = [Call.of(part, message) for part in parts]
     if message.stop_reason == "length":
         return await _all_truncated(run, calls)
     if run.sequential and _in_sequence(run, calls):
@@ -68,10 +74,10 @@ async def run_calls(run: RunState, message: AssistantMessage, parts: Sequence[To
                 await settle(run, call)
     if len(calls) == 1 and not run.events.heard:  # nobody watches, so the body can run in the run's own task
         if calls[0].outcome is None:
-            await _body(run, calls[0])
+            await execute(run, calls[0])
     else:
         await _run_bodies(run, calls)
-    return await _store_all(run, Suspension(message, batch, calls))
+    return await _store_all(run, batch, calls, Results([]))
 
 
 async def resume_calls(run: RunState, waiting: Suspension, answers: Mapping[str, HumanAnswer]) -> Results:
@@ -87,7 +93,7 @@ async def resume_calls(run: RunState, waiting: Suspension, answers: Mapping[str,
             await _run_bodies(run, [call])
     else:
         await _run_bodies(run, to_run)
-    return await _store_all(run, waiting)
+    return await _store_all(run, waiting.batch, waiting.calls, Results(waiting.stored, failure=waiting.failure))
 
 
 async def _may_run(run: RunState, batch: Batch, call: Call, answers: Mapping[str, HumanAnswer]) -> bool:
@@ -166,8 +172,7 @@ async def _sequential(run: RunState, batch: Batch, calls: list[Call]) -> Results
         waits = waits or call.outcome == "pending"
         if not waits:
             await _store(run, call, _result_message(run, call, results), results)
-    assert batch.message is not None
-    return await _store_all(run, Suspension(batch.message, batch, calls, results.messages, results.failure))
+    return await _store_all(run, batch, calls, results)
 
 
 # --- the bodies ----------------------------------------------------------------------------------
@@ -182,7 +187,7 @@ async def _run_bodies(run: RunState, calls: Sequence[Call]) -> None:
     if not calls:
         return
     loop = asyncio.get_running_loop()
-    tasks = {loop.create_task(_body(run, call)): call for call in calls}
+    tasks = {loop.create_task(execute(run, call)): call for call in calls}
     run.tasks, run.batching, run.abandon = set(tasks), True, False
     for task in tasks:
         task.add_done_callback(run.wake_up)
@@ -220,24 +225,18 @@ async def _collect(run: RunState, tasks: dict[asyncio.Task[None], Call]) -> None
         raise raised
 
 
-async def _body(run: RunState, call: Call) -> None:
-    await execute(run, call)
-    if not call.concluded and not settle_unseen(run, call):  # concluded: given up after an abort, this is a late result
-        await settle(run, call)
-
-
 # --- the results ---------------------------------------------------------------------------------
 
 
-async def _store_all(run: RunState, done: Suspension) -> Results:
+async def _store_all(run: RunState, batch: Batch, calls: list[Call], results: Results) -> Results:
     """Store every result that is not stored yet, unless a call still waits: then the whole batch does."""
-    terminate = True
-    for call in done.calls:
+    results.terminate = True
+    for call in calls:
         if call.outcome == "pending":
-            return Results(done.stored, suspended=done)
-        terminate = terminate and call.result.terminate
-    results = Results(done.stored, terminate, failure=done.failure)
-    for call in done.calls[len(done.stored) :]:
+            return Results(results.messages, suspended=Suspension(batch, calls, results.messages, results.failure))
+        if not call.result.terminate:
+            results.terminate = False
+    for call in calls[len(results.messages) :] if results.messages else calls:
         message = _result_message(run, call, results)
         if run.hooks.on_message or run.events.heard:
             await _store(run, call, message, results)
@@ -295,4 +294,4 @@ async def abandon(run: RunState, waiting: Suspension) -> None:
         if call.outcome == "pending":
             call.settle("blocked", "Nobody approved this call: it was not run.")
             await conclude(run, call)
-    await _store_all(run, waiting)
+    await _store_all(run, waiting.batch, waiting.calls, Results(waiting.stored, failure=waiting.failure))

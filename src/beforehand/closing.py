@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from .decisions import Continue, End
+from .decisions import Continue, End, Verdict
 from .errors import Aborted, HookFailed
 from .events import MessageEnd, MessageStart, StopReason, TurnEnd
 from .hooks.dispatch import dispatch
@@ -16,7 +16,10 @@ from .state import RunState
 FINISH, AFTER = BY_NAME["finish_turn"], BY_NAME["after_turn"]
 
 
-class Turn(msgspec.Struct):
+_FAILED = ("error", "aborted", "blocked", "interrupted")
+
+
+class Turn(msgspec.Struct, eq=False, gc=False):
     """What one turn has come to so far."""
 
     message: AssistantMessage | None = None
@@ -28,23 +31,26 @@ class Turn(msgspec.Struct):
     closed: bool = False
 
 
-async def close_turn(run: RunState, turn: Turn) -> None:
-    """Seam 14, `turn_end`, seam 15."""
-    failed = turn.stop in ("error", "aborted", "blocked", "interrupted")
-    if asked := run.hooks.finish_turn:
-        ruling = await dispatch(run, FINISH, asked, _finished(run, turn))
-        if isinstance(ruling.verdict, End) and not failed:
-            turn.stop, run.reason = "ended", ruling.verdict.reason
-        elif isinstance(ruling.verdict, Continue) and not failed:
-            turn.go_on = True
-    if run.resend and not failed and turn.stop is None:
-        _count_resend(run, turn)
-    run.resend, run.askers = False, ()
+async def ask_finish(run: RunState, turn: Turn) -> Verdict | None:
+    """Seam 14."""
+    return (await dispatch(run, FINISH, run.hooks.finish_turn, _finished(run, turn))).verdict
+
+
+def close_turn(run: RunState, turn: Turn, verdict: Verdict | None) -> None:
+    """What the turn comes to, with what seam 14 said about it."""
+    failed = turn.stop in _FAILED
+    if isinstance(verdict, End) and not failed:
+        turn.stop, run.reason = "ended", verdict.reason
+    elif isinstance(verdict, Continue) and not failed:
+        turn.go_on = True
+    if run.resend:
+        if not failed and turn.stop is None:
+            _count_resend(run, turn)
+        run.resend = False
+    run.askers = ()
     if run.aborted and turn.stop is None:
         turn.stop = "aborted"
     turn.closed = True
-    if run.hooks.after_turn or run.events.takers["turn_end"]:
-        await _turn_end(run, turn)
 
 
 def _count_resend(run: RunState, turn: Turn) -> None:
@@ -67,7 +73,8 @@ def _count_resend(run: RunState, turn: Turn) -> None:
     turn.resend = True
 
 
-async def _turn_end(run: RunState, turn: Turn) -> None:
+async def turn_end(run: RunState, turn: Turn) -> None:
+    """`turn_end` and seam 15."""
     if run.events.takers["turn_end"]:
         await run.emit(TurnEnd(message=turn.message, tool_results=turn.results, **run.event_fields()))
     if asked := run.hooks.after_turn:
@@ -130,16 +137,11 @@ async def _store(run: RunState, message: Message) -> None:
 
 async def end_failed_turn(run: RunState, turn: Turn, ask: bool) -> None:
     """The rest of a turn that was cut short: 14 (after an abort), `turn_end`, 15. Hooks that fail here change nothing more."""
-    for step in (_ask_finish if ask else None, _turn_end):
-        if step is None:
+    for step in (ask_finish, turn_end):
+        if step is ask_finish and not (ask and run.hooks.finish_turn):
             continue
         try:
             await step(run, turn)
         except (HookFailed, Aborted) as error:
             if isinstance(error, HookFailed) and run.error is None:
                 run.stop_reason, run.error = "error", error
-
-
-async def _ask_finish(run: RunState, turn: Turn) -> None:
-    if asked := run.hooks.finish_turn:
-        await dispatch(run, FINISH, asked, _finished(run, turn))

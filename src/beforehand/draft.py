@@ -27,7 +27,7 @@ from .models.base import CallInfo, Model
 from .state import RunState
 
 
-class OpenCall(msgspec.Struct, eq=False):
+class OpenCall(msgspec.Struct, eq=False, gc=False):
     """A tool call while its arguments arrive: `shown` are the pieces the guard has let pass."""
 
     id: str
@@ -35,7 +35,7 @@ class OpenCall(msgspec.Struct, eq=False):
     shown: list[str] = []
 
 
-class Outgoing(msgspec.Struct, eq=False):
+class Outgoing(msgspec.Struct, eq=False, gc=False):
     """A request on its way: what is asked, of which model, with which key.
 
     `whole` says that the reply comes in one piece, `origin` whose words it will be.
@@ -49,7 +49,7 @@ class Outgoing(msgspec.Struct, eq=False):
     origin: Origin = "model"
 
 
-class Draft(msgspec.Struct, eq=False):
+class Draft(msgspec.Struct, eq=False, gc=False):
     """A reply while it arrives: its parts in order, and how it ended.
 
     `released` counts the characters shown; `withheld` gathers those that wait for a hook with `hold=True`; `raw` says that
@@ -58,6 +58,7 @@ class Draft(msgspec.Struct, eq=False):
 
     id: str
     by: Outgoing
+    raw: bool = False
     parts: list[tuple[str, Any]] = []
     calls: dict[int, OpenCall] = {}
     signature: str | None = None
@@ -66,7 +67,6 @@ class Draft(msgspec.Struct, eq=False):
     started: bool = False
     released: int = 0
     withheld: list[tuple[ChunkKind, str, str | None]] | None = None
-    raw: bool = False
 
     def add(self, kind: str, text: str) -> None:
         if type(text) is not str:

@@ -70,19 +70,16 @@ class HistoryView(Sequence[Message]):
     @overload
     def __getitem__(self, index: slice) -> tuple[Message, ...]: ...
     def __getitem__(self, index: int | slice) -> Message | tuple[Message, ...]:
+        if not isinstance(index, slice):
+            at = index + (self._start if index >= 0 else self._stop)
+            if not self._start <= at < self._stop:
+                raise IndexError("message index out of range")
+            return self._history._items[at]
         items, start = self._history._items, self._start
-        if isinstance(index, slice):
-            low, high, step = index.indices(self._stop - start)
-            return (
-                tuple(items[start + low : start + high])
-                if step == 1
-                else tuple([items[start + i] for i in range(low, high, step)])
-            )
-        if index < 0:
-            index += self._stop - start
-        if not 0 <= index < self._stop - start:
-            raise IndexError("message index out of range")
-        return items[start + index]
+        low, high, step = index.indices(self._stop - start)
+        if step == 1:
+            return tuple(items[start + low : start + high])
+        return tuple([items[start + i] for i in range(low, high, step)])
 
     def __iter__(self) -> Iterator[Message]:
         return islice(iter(self._history._items), self._start, self._stop)
@@ -113,6 +110,7 @@ class HistoryView(Sequence[Message]):
         return self._history.digest(self._stop) if not self._start else digest_messages(tuple(self))
 
 
+_new = object.__new__
 # The slots themselves, past `__setattr__`: a view is made for every request.
 _set_history, _set_stop, _set_start = (vars(HistoryView)[name].__set__ for name in ("_history", "_stop", "_start"))
 
@@ -162,7 +160,12 @@ class History:
 
     def append(self, message: Message) -> None:
         kind = type(message)
-        if self.open_calls and kind is not ToolMessage:
+        if kind is ToolMessage:
+            if self.open_calls.pop(message.tool_call_id, None) is None:  # type: ignore[union-attr]
+                self.orphans += 1
+            self._items.append(message)
+            return
+        if self.open_calls:
             self.orphans += 1  # the results that are due here will come too late, if they come
         if kind is AssistantMessage:
             for part in message.content:
@@ -171,9 +174,6 @@ class History:
                     self.open_calls[part.id] = part
             if not message.content and not is_sendable(message):
                 self.unsendable += 1
-        elif kind is ToolMessage:
-            if self.open_calls.pop(message.tool_call_id, None) is None:  # type: ignore[union-attr]
-                self.orphans += 1
         elif kind is CustomMessage:
             self.unsendable += 1
         self._items.append(message)
@@ -185,7 +185,11 @@ class History:
 
     def view(self, start: int = 0) -> HistoryView:
         """What it holds now, from `start` on."""
-        return HistoryView(self, len(self._items), start)
+        view: HistoryView = _new(HistoryView)
+        _set_history(view, self)
+        _set_stop(view, len(self._items))
+        _set_start(view, start)
+        return view
 
     def encoded(self, codec: Callable[[Message], bytes], length: int) -> list[bytes]:
         done = self._encoded.get(codec)

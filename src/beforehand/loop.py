@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .batch import Results, Suspension, resume_calls, run_calls
-from .closing import AFTER, Turn, close_turn, end_failed_turn, store_failure, store_turn_error
+from .batch import Results, Suspension, calls_of, resume_calls, run_calls
+from .closing import AFTER, Turn, ask_finish, close_turn, end_failed_turn, store_failure, store_turn_error, turn_end
 from .compaction import keep_in_bounds
 from .decisions import Answer, Block, Interrupt
 from .errors import Aborted, BeforehandError, HookFailed, RunError
@@ -69,7 +69,7 @@ async def _turns(
     try:
         while True:
             if waiting is not None:
-                turn = Turn(waiting.message)
+                turn = Turn(waiting.batch.message)
                 _take_results(run, turn, await resume_calls(run, waiting, answers))  # type: ignore[arg-type]
                 waiting = None
             else:
@@ -78,12 +78,14 @@ async def _turns(
                         await _ask_next(run, turn, cause)
                     incoming = _queued(run, cause)
                 turn = Turn()
-                if not await _begin_turn(run, incoming, cause):
+                if run.hooks.before_turn and not await _ask_before(run, incoming):
                     return
-                await _turn(run, turn)
+                await _turn(run, turn, incoming, cause)
             if run.stop_reason == "suspended":
                 return
-            await close_turn(run, turn)
+            close_turn(run, turn, await ask_finish(run, turn) if run.hooks.finish_turn else None)
+            if run.hooks.after_turn or run.events.takers["turn_end"]:
+                await turn_end(run, turn)
             if turn.stop is None and run.aborted:
                 turn.stop = "aborted"
             if turn.stop is not None:
@@ -98,7 +100,6 @@ async def _turns(
             if run.limits.max_turns is not None and run.turn >= run.limits.max_turns:
                 run.stop_reason, run.reason = "max_turns", f"{run.turn} turns were made"
                 return
-            turn.resend = False
     except Aborted:  # between turns, or before a request
         run.stop_reason = "aborted"
         if not turn.closed:
@@ -157,21 +158,19 @@ def _queued(run: RunState, cause: Cause) -> list[Message]:
     return run.hook_queue + queues.next_follow_up() if cause == "follow_up" else list(run.hook_queue)
 
 
-async def _begin_turn(run: RunState, incoming: list[Message], cause: Cause | None) -> bool:
-    """Seam 2, `turn_start`, and the incoming messages. False if a hook ended the run instead."""
-    if asked := run.hooks.before_turn:
-        context = BeforeTurn(run.info, run.turn + 1, run.history.view(), tuple(incoming))
-        ruling = await dispatch(run, BEFORE_TURN, asked, context)
-        if ruling.verdict is not None:
-            run.stop_reason, run.reason = "ended", ruling.verdict.reason  # type: ignore[attr-defined]
-            return False
-        _check_abort(run)
-    run.turn += 1
-    run.interrupt = None
-    if run.journal is not None:
-        run.journal.turn(run, cause, incoming)
-    if run.events.takers["turn_start"]:
-        await run.emit(TurnStart(number=run.turn, **run.event_fields()))
+async def _ask_before(run: RunState, incoming: list[Message]) -> bool:
+    """Seam 2. False if a hook ended the run."""
+    context = BeforeTurn(run.info, run.turn + 1, run.history.view(), tuple(incoming))
+    ruling = await dispatch(run, BEFORE_TURN, run.hooks.before_turn, context)
+    if ruling.verdict is not None:
+        run.stop_reason, run.reason = "ended", ruling.verdict.reason  # type: ignore[attr-defined]
+        return False
+    _check_abort(run)
+    return True
+
+
+async def _take_all_in(run: RunState, incoming: list[Message], cause: Cause | None) -> Interrupt | None:
+    """The messages that the turn begins with. Returns the interrupt that a hook answered one of them with."""
     while incoming:
         await _take_in(run, incoming[0])
         del incoming[0]
@@ -183,7 +182,7 @@ async def _begin_turn(run: RunState, incoming: list[Message], cause: Cause | Non
             await _take_in(run, message)
     for message in tuple(run.hook_queue):  # what a hook queued about the messages just taken in
         await _take_in(run, message)
-    return True
+    return run.interrupt
 
 
 async def _take_in(run: RunState, message: Message) -> None:
@@ -211,11 +210,19 @@ async def _take_in(run: RunState, message: Message) -> None:
 # --- one turn ------------------------------------------------------------------------------------
 
 
-async def _turn(run: RunState, turn: Turn) -> None:
-    """From the request to the tool results. A reply that failed or was cut sets `turn.stop`."""
-    if run.interrupt is not None:
-        _interrupted(run, turn, run.interrupt)
-        return
+async def _turn(run: RunState, turn: Turn, incoming: list[Message], cause: Cause | None) -> None:
+    """From the incoming messages to the tool results. A reply that failed or was cut sets `turn.stop`."""
+    run.turn += 1
+    run.interrupt = None
+    if run.journal is not None:
+        run.journal.turn(run, cause, incoming)
+    if run.events.takers["turn_start"]:
+        await run.emit(TurnStart(number=run.turn, **run.event_fields()))
+    if incoming or run.hook_queue or cause is None:
+        interrupt = await _take_all_in(run, incoming, cause)
+        if interrupt is not None:
+            _interrupted(run, turn, interrupt)
+            return
     if run.aborted:
         _check_abort(run)
     if run.compact_at is not None:
@@ -242,7 +249,7 @@ async def _turn(run: RunState, turn: Turn) -> None:
         turn.stop = "aborted"
     elif reply.interrupt is not None:
         _interrupted(run, turn, reply.interrupt)
-    elif reply.message is not None and (calls := reply.message.tool_calls):
+    elif reply.message is not None and (calls := calls_of(reply.message, run.enabled)):
         _take_results(run, turn, await run_calls(run, reply.message, calls))
     if turn.stop is None and run.aborted:
         turn.stop = "aborted"

@@ -32,8 +32,7 @@ ON_MESSAGE = BY_NAME["on_message"]
 
 async def receive_reply(run: RunState, events: AsyncIterator[ModelEvent], by: Outgoing) -> Reply:
     """Take in one reply and store it. Never raises for what the model, a hook or an abort did: the reply says so."""
-    draft = Draft(run.next_message_id(), by)
-    draft.raw = by.whole
+    draft = Draft(run.next_message_id(), by, by.whole)
     guard: Any = None
     if run.hooks.on_chunk or run.shadow is not None:
         guard = _guard(run, run.hooks.on_chunk, draft)

@@ -33,8 +33,8 @@ class RunState(Waits):
     """The state of one run. The functions in `loop`, `toolcall` and their neighbours work on it."""
 
     __slots__ = (
-        "askers", "attempts", "calls", "characters_released", "compact_at", "context", "decisions", "deps", "enabled", "error",
-        "events", "first_message", "history", "hook_queue", "hooks", "id_prefix", "info", "interrupt", "journal", "lambdas",
+        "_info", "askers", "attempts", "calls", "characters_released", "compact_at", "context", "decisions", "deps", "enabled",
+        "error", "events", "first_message", "history", "hook_queue", "hooks", "id_prefix", "interrupt", "journal", "lambdas",
         "lasting", "lease", "loop", "messages_made", "model", "observed", "options", "outbox", "parent_call_id",
         "parent_run_id", "pending", "place", "plan", "poll_first", "queues", "reason", "removed", "requests_sent", "resend",
         "resends", "resent", "run_id", "sequential", "shadow", "slow_hook", "started", "stop_reason", "store", "suspension",
@@ -66,7 +66,7 @@ class RunState(Waits):
         self.system = plan.system
         self.use_tools(plan.tools)
         self.deps: Any = None
-        self.info = RunInfo(self, None)
+        self._info: RunInfo | None = None
         self.observed: Any = None
         self.started = time.perf_counter()
         self.usage: Usage = NO_USAGE
@@ -114,6 +114,13 @@ class RunState(Waits):
         self.reset_waiting()
 
     # --- what hooks read through RunInfo ---
+
+    @property
+    def info(self) -> RunInfo:
+        """Made when somebody asks: a run that knows itself is a cycle, which waits for the garbage collector."""
+        if self._info is None:
+            self._info = RunInfo(self, self.parent_call_id)
+        return self._info
 
     @property
     def elapsed(self) -> float:

@@ -12,7 +12,6 @@ from .decisions import Deny, PendingApproval
 from .emitter import Emitter
 from .innerloops import no_channel, supervise
 from .results import RunResult
-from .seams import RunInfo
 from .plan import HookSource
 from .state import RunState
 from .calls import Suspend
@@ -100,7 +99,6 @@ class _ChildConversation(Conversation):
     def _new_run(self, run_id: str | None, deps: Any, limits: Any) -> RunState:
         run = super()._new_run(run_id, deps, limits)
         run.parent_call_id, run.parent_run_id = self._call_id, self._parent_run_id
-        run.info = RunInfo(run, self._call_id)
         return run
 
 

@@ -7,7 +7,6 @@ nested `ctx.call_tool`, a sub-agent's and a resumed one all come through `look_u
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 from collections.abc import Awaitable
 from time import perf_counter
@@ -67,7 +66,9 @@ def look_up(run: RunState, call: Call) -> bool:
 
     False: it is settled (there is no such tool), or nobody looks at its arguments and the body decodes them itself.
     """
-    tool = call.tool = call.tool or run.enabled.get(call.name)
+    tool = call.tool
+    if tool is None:
+        tool = call.tool = run.enabled.get(call.name)
     if tool is None:
         near = nearest(call.name, run.enabled)
         call.settle("not_found", f"Tool {call.name} not found.{f' Did you mean {near}?' if near else ''}")
@@ -99,15 +100,17 @@ async def check(run: RunState, call: Call, batch: Batch) -> None:
 
 
 async def execute(run: RunState, call: Call) -> None:
-    """Run the body of a call that the gates let pass. Never raises for what the tool did."""
+    """Run the body of a call that the gates let pass, and settle it. Never raises for what the tool did."""
     tool = call.tool
     assert tool is not None
     if run.aborted:
         call.settle("aborted", "Operation aborted")
+        await settle(run, call)
         return
     if run.journal is not None and not await begin_once(run, call):
         if run.journal.rehearsal:
             await _go_over_inner_calls(run, call)
+        await settle(run, call)
         return
     outer_scope = run.scope  # what waits may be another tool, which has called this one
     began = perf_counter() if run.hooks.after_tool_call else 0.0  # only they are told how long it took
@@ -115,7 +118,6 @@ async def execute(run: RunState, call: Call) -> None:
     try:
         kwargs = tool.kwargs_from_json(call.part.arguments) if call.args is None else tool.kwargs(call.args)
         run.tools_run += 1
-        call.updates_open = True
         value = _start(run, call, tool, kwargs)
         if type(value) is _Going:
             run.enter_guarded(begun_before_abort=True)
@@ -143,6 +145,8 @@ async def execute(run: RunState, call: Call) -> None:
         call.duration = perf_counter() - began
     if leaves:
         left(leaves)
+    if not call.concluded and not settle_unseen(run, call):  # concluded: given up after an abort, this is a late result
+        await settle(run, call)
 
 
 class _Going(NamedTuple):
@@ -212,6 +216,7 @@ async def _in_time(tool: Tool, first: tuple[Any, ...], kwargs: dict[str, Any], t
 
 def _tool_context(run: RunState, call: Call) -> ToolContext:
     loop, thread = asyncio.get_running_loop(), threading.get_ident()
+    call.updates_open = True
     counter = iter(range(1, 1 << 30))
 
     async def call_tool(name: str, args: Any) -> Any:
@@ -253,7 +258,9 @@ def settle_unseen(run: RunState, call: Call) -> bool:
         or run.events.takers["tool_execution_end"]
     ):
         return False
-    call.concluded, call.updates_open = call.outcome != "pending", False
+    call.concluded = call.outcome != "pending"
+    if call.updates_open:
+        call.updates_open = False
     return True
 
 
@@ -305,6 +312,8 @@ def _apply_after(run: RunState, call: Call, ruling: Ruling) -> None:
 
 
 def _say_edited(call: Call) -> ToolResult:
+    import json  # deferred, as below: most runs have no use for it
+
     used = json.dumps(call.args, ensure_ascii=False)
     note = f"[A person changed the arguments of this call on purpose. It ran with {used}. Do not repeat the original call.]"
     content = call.result.content
@@ -359,8 +368,12 @@ async def _go_over_inner_calls(run: RunState, call: Call) -> None:
 
 def nested_call(call_id: str, name: str, args: Any, parent_id: str, message: AssistantMessage | None = None) -> Call:
     """A call that code has made, with arguments as JSON text or as what JSON can be made of."""
+    if isinstance(args, str):
+        return Call.of(ToolCall(call_id, name, args), message, parent_id)
+    import json
+
     try:
-        arguments = args if isinstance(args, str) else json.dumps(args, default=str)
+        arguments = json.dumps(args, default=str)
     except (TypeError, ValueError, RecursionError) as error:
         arguments = json.dumps(f"no JSON: {error}")  # refused below, like anything else that is no object
     return Call.of(ToolCall(call_id, name, arguments), message, parent_id)
@@ -377,7 +390,8 @@ async def run_nested(run: RunState, call: Call) -> NestedResult:
         call.settle("aborted", "Operation aborted")
     if call.outcome is None:
         await execute(run, call)
-    await settle(run, call)
+    else:
+        await settle(run, call)
     result = call.result
     if result.usage is not None:
         run.add_usage(result.usage, "")

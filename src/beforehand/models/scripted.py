@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
@@ -125,19 +125,16 @@ def deltas(response: Response) -> list[ModelEvent | Delay | Fail]:
 _STOP, _CALLS = Finish("stop"), Finish("tool_calls")
 
 
-class _Sent:
+class _Sent(msgspec.Struct, eq=False):
     """The deltas of one reply. An async generator would do, but costs a registration with the event loop each time."""
 
-    __slots__ = ("_deltas",)
-
-    def __init__(self, sent: list[ModelEvent | Delay | Fail]) -> None:
-        self._deltas = iter(sent)
+    deltas: Iterator[ModelEvent | Delay | Fail]
 
     def __aiter__(self) -> _Sent:
         return self
 
     async def __anext__(self) -> ModelEvent:
-        for delta in self._deltas:
+        for delta in self.deltas:
             kind = type(delta)
             if kind is Delay:
                 await asyncio.sleep(delta.seconds)  # type: ignore[union-attr]
@@ -148,7 +145,7 @@ class _Sent:
         raise StopAsyncIteration
 
     async def aclose(self) -> None:
-        self._deltas = iter(())
+        self.deltas = iter(())
 
 
 class FunctionModel(Model):
@@ -175,10 +172,10 @@ class FunctionModel(Model):
         self.requests.append(request)
         self.keys.append(call.key)
         response = self.fn(request)
-        return self._later(response) if hasattr(response, "__await__") else _Sent(deltas(response))
+        return self._later(response) if hasattr(response, "__await__") else _Sent(iter(deltas(response)))
 
     async def _later(self, response: Awaitable[Response]) -> AsyncIterator[ModelEvent]:
-        async for delta in _Sent(deltas(await response)):
+        async for delta in _Sent(iter(deltas(await response))):
             yield delta
 
 

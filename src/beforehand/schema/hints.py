@@ -56,6 +56,7 @@ class HintSchema:
         self._extra = extra.name if extra else None
         self._floats = any(isinstance(k, mi.FloatType | mi.DecimalType) for k in kinds)
         self._times = any(isinstance(k, mi.DateTimeType | mi.TimeDeltaType) for k in kinds)
+        self._coerces = self._floats or self._times
         self._sets = any(isinstance(k, mi.SetType | mi.FrozenSetType) for k in kinds)
         self._kind = mi.type_info(model)
         self._read = msgspec.json.Decoder(model, strict=False, dec_hook=decode_resolving if custom else None).decode
@@ -85,7 +86,7 @@ class HintSchema:
 
     def decode_text(self, text: str) -> dict[str, Any] | None:
         """`decode(accept(text))` in one step, or `None` where that needs the long way. Only if `direct`."""
-        if self._lenient(text):
+        if self._coerces and self._lenient(text):
             return None
         try:
             return msgspec.structs.asdict(self._read(text))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Mapping, Sequence
-from pathlib import PurePath
 from typing import Any, Protocol
 
 import msgspec
@@ -159,8 +159,9 @@ def is_model(cls: Any) -> bool:
 
 
 def is_path(cls: Any) -> bool:
-    """Whether `cls` is one of pathlib's classes."""
-    return isinstance(cls, type) and issubclass(cls, PurePath)
+    """Whether `cls` is one of pathlib's classes. Never imports pathlib: where nobody has, no such class is at hand."""
+    pathlib = sys.modules.get("pathlib")
+    return pathlib is not None and isinstance(cls, type) and issubclass(cls, pathlib.PurePath)
 
 
 def decode_custom(cls: Any, value: Any) -> Any:
@@ -185,7 +186,7 @@ def _real(path: Any) -> str:
 
 def encode_custom(value: Any) -> Any:
     """The JSON form of what msgspec cannot encode. TypeError if there is none."""
-    if isinstance(value, PurePath):
+    if is_path(type(value)):
         return str(value)
     if is_model(type(value)):
         return value.model_dump(mode="json", by_alias=True)
@@ -201,7 +202,7 @@ def encode_resolving(value: Any) -> Any:
     from pydantic_core import to_jsonable_python  # deferred: a model is at hand, so its library is loaded already
 
     def encoded(value: Any) -> Any:
-        if isinstance(value, PurePath):
+        if is_path(type(value)):
             return _real(value)
         if isinstance(value, dict):
             return {k: encoded(v) for k, v in value.items()}

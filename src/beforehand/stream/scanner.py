@@ -91,7 +91,7 @@ class Scanner:
             start, stop = alarms(self._data, self._heard, end)
             self.examined += (end if start < 0 else stop) - self._heard
             if start >= 0:
-                self._listen()
+                self._listen(None if self._watches.loose else (start, stop))
         matches: list[Match] = []
         if self._overrun is not None and self._follow(self._overrun, final, matches):
             self._overrun = None
@@ -106,21 +106,24 @@ class Scanner:
             self._trim()
         return matches, hold
 
-    def _listen(self) -> None:
-        """Open the rules whose alarm ends in the new text."""
-        for start in self._hits(self._watches.tight_alarms):
+    def _listen(self, first: tuple[int, int] | None) -> None:
+        """Open the rules whose alarm ends in the new text. `first`: where the first tight one is, if that is known."""
+        for start in self._hits(self._watches.tight_alarms, first):
             for watch in self._watches.ringing(self._data, start):
                 self._wake(watch, start)
-        for start in self._hits(self._watches.loose_alarms):
+        for start in self._hits(self._watches.loose_alarms) if self._watches.loose else ():
             for watch in self._watches.loose:
                 self._wake(watch, start)
             break  # an alarm without end may begin at every letter: the first place will do
 
-    def _hits(self, alarms: engine.Search | None) -> Iterator[int]:
+    def _hits(self, alarms: engine.Search | None, first: tuple[int, int] | None = None) -> Iterator[int]:
         data, end, low, old = self._data, len(self._data), self._heard, self._old
         while alarms is not None:
-            start, stop = alarms(data, low, end)
-            self.examined += (end if start < 0 else stop) - low
+            if first is None:
+                start, stop = alarms(data, low, end)
+                self.examined += (end if start < 0 else stop) - low
+            else:
+                (start, stop), first = first, None
             if start < 0:
                 return
             if stop >= old:  # what ended there may have had to wait for the next character
@@ -129,7 +132,9 @@ class Scanner:
 
     def _wake(self, watch: Watch, start: int) -> None:
         """Open a rule that has its alarm at `start`, from the first place where a match that has not had its alarm can begin."""
-        lead, reach, end = self._bytes(watch.lead), self._bytes(watch.reach), len(self._data)
+        lead, reach, end = watch.lead, watch.reach, len(self._data)
+        if lead is None or reach is None or not self._ruler.narrow:
+            lead, reach = self._bytes(lead), self._bytes(reach)
         place = start - lead if start - lead < end - reach else end - reach
         if place < self._heard - lead:
             place = self._heard - lead
