@@ -106,7 +106,7 @@ class DenoWorker:
         self._loop.add_reader(self._stdout, self._read, job, decoder, result)
         self._send({
             "token": token, "source": job.source.text, "function": job.function, "argument": job.argument,
-            "methods": methods_of(job.bridge), "hidden": _HIDDEN, "console": job.limits.console,
+            "methods": methods_of(job), "hidden": _HIDDEN, "console": job.limits.console,
             "type": "application/typescript" if job.source.path.endswith(".ts") else "application/javascript",
         })  # fmt: skip
         return await result
