@@ -174,12 +174,14 @@ class Job(Frozen):
 
 
 _NAMED = re.compile(r"\badf\.([A-Za-z]\w*)", re.ASCII)
+MAX_NAMED = 200
 
 
 def methods_of(job: Job) -> tuple[str, ...]:
     """The names a lambda finds in `adf`: the standard ones, those its bridge has, and any other that it uses, so that a call
     of what is not there is a refusal with a code like every other."""
-    return tuple(dict.fromkeys((*METHODS, *getattr(job.bridge, "methods", ()), *_NAMED.findall(job.source.text))))
+    used = list(dict.fromkeys(_NAMED.findall(job.source.text)))[:MAX_NAMED]
+    return tuple(dict.fromkeys((*METHODS, *getattr(job.bridge, "methods", ()), *used)))
 
 
 def too_large(job: Job, size: int, what: str = "returned") -> SandboxError:
