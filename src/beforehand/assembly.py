@@ -10,7 +10,7 @@ import importlib.util
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .errors import ConfigError, HookDefinitionError, ToolDefinitionError, UnknownModel, nearest
@@ -21,7 +21,7 @@ from .limits import Limits, Recovery
 from .messages import THINKING_LEVELS, Options, Price
 from .models.base import Model
 from .plan import HookSource, Loop, OnAsk, Plan, read_instructions
-from .settings import LoopSettings, ToolSettings
+from .settings import LoopSettings
 from .tools import Tool, tool
 from .validity import invalid_options
 
@@ -68,11 +68,8 @@ def make_plan(
         raise ConfigError(f"options={options!r} must be an Options(...)")
     options = options.sealed()
     loops = tuple(listed(settings["loops"], "loops"))
-    made, registry, owned = load_tools([*listed(tools, "tools"), *(loop_tools() if loops else ())]), (), []
     project = settings["project"]
-    if project is not None:
-        made, registry, owned = importlib.import_module("beforehand.config.tools").owned_tools(project, made)
-    owned += _pre_llm_hooks(settings, limits, registry)
+    made, owned = _with_project(load_tools([*listed(tools, "tools"), *(loop_tools() if loops else ())]), limits, settings)
     if (why := invalid_options(options, {tool.name for tool in made})) is not None:
         raise ConfigError(f"options=...: {why}")
     level = settings["thinking_level"]
@@ -145,15 +142,17 @@ def load_journal(settings: Mapping[str, Any]) -> Any:
     return given
 
 
-def _pre_llm_hooks(settings: Mapping[str, Any], limits: Limits, registry: Sequence[Tool]) -> list[Hook]:
-    """The lambda before each conversational request: fixed, or as a project file says at the time."""
+def _with_project(tools: tuple[Tool, ...], limits: Limits, settings: Mapping[str, Any]) -> tuple[tuple[Tool, ...], list[Hook]]:
+    """The tools as a project file wants them, and its hooks; the lambda before each conversational request, file or not."""
     block, project, workspace = settings["pre_llm_hook"], settings["project"], settings["workspace"]
     if isinstance(workspace, str | os.PathLike) and not os.path.isdir(workspace):
         raise ConfigError(f"there is no folder {workspace}: a workspace is a folder that holds lambdas")
-    if block is None and project is None:
-        return []
-    config = importlib.import_module("beforehand.config.hook")
-    return [config.live_hook(project, limits, registry) if block is None else config.fixed_hook(block, workspace, limits)]
+    if project is not None:
+        parts = importlib.import_module("beforehand.config.parts").project_parts
+        return parts(project, tools, loop_tools(), limits, settings)  # type: ignore[no-any-return]
+    if block is None:
+        return tools, []
+    return tools, [importlib.import_module("beforehand.config.hook").fixed_hook(block, workspace, limits)]
 
 
 def project_arguments(path: str | Path, tools: Iterable[Any], hooks: Iterable[Any]) -> dict[str, Any]:
@@ -164,18 +163,15 @@ def project_arguments(path: str | Path, tools: Iterable[Any], hooks: Iterable[An
     return {
         "model": said.model, "base_url": said.base_url, "instructions": said.instructions,
         "limits": said.limits.of_runs().with_(compact_at=said.context.tokens), "recovery": said.recovery.of_runs(),
-        "loops": tuple([_loop_of(loop, said.tools) for loop in said.loops if loop.enabled]),
+        "loops": tuple([_loop_of(loop) for loop in said.loops if loop.enabled]),
         "tools": tuple(listed(tools, "tools")),
         "hooks": (*listed(hooks, "hooks"), *([] if rules is None else [config.shown_path(rules)])),
         "project": project, "workspace": project.path("workspace"),
     }  # fmt: skip
 
 
-def _loop_of(said: LoopSettings, tools: Iterable[ToolSettings]) -> Loop:
-    """A declared loop. A tool that is switched off is none that it could have."""
-    off = {tool.name for tool in tools if not tool.enabled}
-    listed = [name for name in said.tools if name not in off]
-    return Loop(said.name, description=said.description, instructions=said.instructions, tools=listed, model=said.model)
+def _loop_of(said: LoopSettings) -> Loop:
+    return Loop(said.name, description=said.description, instructions=said.instructions, tools=said.tools, model=said.model)
 
 
 def _prices(given: Mapping[str, Any]) -> dict[str, Price]:

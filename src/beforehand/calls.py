@@ -126,3 +126,15 @@ def shortened(content: Content, limit: int) -> Content:
             limit -= len(part.text)
         parts.append(part)
     return (*parts, Text(note))
+
+
+def say_edited(call: Call) -> ToolResult:
+    """A result that says that a person changed the call."""
+    import json  # deferred: it costs every start, and serves the rarest of calls
+
+    used = json.dumps(call.args, ensure_ascii=False)
+    note = f"[A person changed the arguments of this call on purpose. It ran with {used}. Do not repeat the original call.]"
+    content = call.result.content
+    if isinstance(content, str):
+        return msgspec.structs.replace(call.result, content=f"{content}\n{note}" if content else note)
+    return msgspec.structs.replace(call.result, content=(*content, Text(note)))

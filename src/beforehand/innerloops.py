@@ -26,6 +26,7 @@ from .messages import UserMessage, clean
 from .models.base import Model
 from .plan import HookSource, Loop, Plan, read_instructions
 from .results import RunResult
+from .settings import CODE_TOOLS
 from .state import RunState
 from .tools import Tool, ToolContext, ToolResult, tool
 
@@ -35,6 +36,7 @@ MAX_LOOPS = 16
 MAX_HOPS = 16
 """How often a run that a message has woken may wake another, and that one another: no more, or two loops would never rest."""
 MAX_MESSAGE = 16_000
+NOTHING: frozenset[str] = frozenset()
 
 
 def no_channel(pending: PendingApproval) -> Deny:
@@ -83,12 +85,16 @@ def derive(plan: Plan, loop: Loop) -> Plan:
 
 
 def _granted(plan: Plan, loop: Loop) -> tuple[Tool, ...]:
-    """The agent's tools that are on the loop's list, without those that need a person."""
-    have = {made.name: made for made in (*loop_tools(), *plan.tools)}
+    """The agent's tools that are on the loop's list, without those that need a person. One that its owner has switched off
+    may stand on the list, and is not there."""
+    off = frozenset([said.name for said in plan.project.tools if not said.enabled]) if plan.project is not None else NOTHING
+    have = {made.name: made for made in (*loop_tools(), *plan.tools) if made.name not in off}
     for entry in loop.tools:
-        if not any(fnmatchcase(name, entry) for name in (*have, *plan.restricted)):
+        if not any(fnmatchcase(name, entry) for name in (*have, *plan.restricted, *off)):
             near = nearest(entry, have)
             hint = f"did you mean {near!r}?" if near else f"there are {', '.join(have)}"
+            if entry in CODE_TOOLS:
+                hint = f"declare it in [[tools]], or give the agent code_tools(workspace), which has {entry}"
             raise ConfigError(f"loop {loop.name!r}: tools= names {entry!r}, which no tool of the agent is called; {hint}")
     listed = [made for name, made in have.items() if any(fnmatchcase(name, entry) for entry in loop.tools)]
     left_out = [made.name for made in listed if made.name in plan.restricted]

@@ -14,7 +14,7 @@ from .errors import ConfigError
 from .frozen import Frozen
 from .limits import Limits, Recovery
 from .messages import Options, Price
-from .settings import ProjectSettings
+from .settings import LOOP_TOOLS, ProjectSettings
 from .tools import Tool
 
 OnAsk = Callable[[PendingApproval], Awaitable[HumanAnswer] | HumanAnswer]
@@ -34,7 +34,6 @@ class HookSource:
         self.compose: Callable[[Any], Any] | None = None
 
 
-LOOP_TOOLS = ("loop_send", "loop_list")
 _LOOP_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}").fullmatch
 
 

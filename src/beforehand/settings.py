@@ -16,6 +16,10 @@ from .limits import Limits, Recovery
 MAX_TIMEOUT_MS = 300_000
 MAX_LOOPS = 16
 MAX_TARGETS = 64
+CODE_TOOLS = ("sys_lambda", "sys_code")
+"""Tools with which the model runs code in the workspace. They are off unless a project file declares them."""
+LOOP_TOOLS = ("loop_send", "loop_list")
+"""Tools with which loops reach each other. An agent with loops has them."""
 
 Text: TypeAlias = Annotated[str, Meta(min_length=1)]
 LoopName: TypeAlias = Annotated[
@@ -146,7 +150,7 @@ class LoopSettings(Frozen, kw_only=True, forbid_unknown_fields=True):
     name: LoopName
     description: str = ""
     instructions: str = ""
-    tools: Annotated[tuple[Text, ...], Meta(max_length=64)] = ("loop_send", "loop_list")
+    tools: Annotated[tuple[Text, ...], Meta(max_length=64)] = LOOP_TOOLS
     model: Text | None = None
     enabled: bool = True
 

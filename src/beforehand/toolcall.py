@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from .calls import Batch, Call, NestedResult, Suspend, shortened
+from .calls import Batch, Call, NestedResult, Suspend, say_edited, shortened
 from .decisions import Block, Interrupt
 from .detach import contained, forget, in_thread, Rest, result_of
 from .errors import Aborted, HookFailed, describe, nearest
@@ -23,7 +23,7 @@ from .events import ToolExecutionEnd, ToolExecutionStart, ToolExecutionUpdate
 from .gating import shape_and_gate
 from .hooks.dispatch import Ruling, dispatch
 from .intents import begin_once, finish_once
-from .messages import AssistantMessage, Text, ToolCall
+from .messages import AssistantMessage, ToolCall
 from .observing import entered, left
 from .seams import BY_NAME, CallOutcome, RunInfo
 from .state import RunState
@@ -281,7 +281,7 @@ async def _finish(run: RunState, call: Call) -> None:
             return
         _apply_after(run, call, ruling)
     if call.edits and call.outcome in PASSES_AFTER:
-        call.result = _say_edited(call)
+        call.result = say_edited(call)
     limit = run.limits.max_result_chars
     if limit is not None and not call.whole and len(call.result.text) > limit:
         call.result = msgspec.structs.replace(call.result, content=shortened(call.result.content, limit))
@@ -309,17 +309,6 @@ def _apply_after(run: RunState, call: Call, ruling: Ruling) -> None:
         call.result = ToolResult(
             new.content, new.details, new.structured_content if kept else None, new.is_error, new.terminate, new.usage
         )
-
-
-def _say_edited(call: Call) -> ToolResult:
-    import json  # deferred, as below: most runs have no use for it
-
-    used = json.dumps(call.args, ensure_ascii=False)
-    note = f"[A person changed the arguments of this call on purpose. It ran with {used}. Do not repeat the original call.]"
-    content = call.result.content
-    if isinstance(content, str):
-        return msgspec.structs.replace(call.result, content=f"{content}\n{note}" if content else note)
-    return msgspec.structs.replace(call.result, content=(*content, Text(note)))
 
 
 def _updated(run: RunState, call: Call, result: ToolResult) -> None:

@@ -4,15 +4,11 @@ import json
 
 import pytest
 
-from beforehand import Agent, ConfigError, HookFailed
+from beforehand import Agent, ConfigError, HookFailed, Loop, tool
 from beforehand.config import ProjectFileError, read_project
-from beforehand.emitter import Emitter
-from beforehand.history import History
-from beforehand.messages import Options, UserMessage
-from beforehand.queues import Queues
-from beforehand.request import prepare_request
-from beforehand.state import RunState
-from beforehand.testing import ScriptedModel, text
+from beforehand.messages import Options
+from beforehand.testing import FunctionModel, ScriptedModel, text
+from beforehand.workspace import Authority
 
 MARKS = "def transform(input):\n    return {**input['request'], 'system': 'seen in ' + input['loop']['name']}\n"
 NO_OP_TS = "export function transform({ request }) { return request }"
@@ -36,7 +32,7 @@ class Project:
         (self.root / "beforehand.json").write_text(json.dumps(whole))
 
     def agent(self, *replies, **more):
-        self.model = ScriptedModel([text(reply) for reply in replies or ("hello",)])
+        self.model = ScriptedModel([text(reply) for reply in replies]) if replies else FunctionModel(lambda r: text("hello"))
         return Agent.from_project(self.root, model=self.model, **more)
 
 
@@ -46,12 +42,14 @@ def project(tmp_path):
 
 
 async def systems(agent, *loops):
-    """What the system text of a request is in each of these loops: "" where the hook did not run."""
+    """The system text of a request in each of these loops, made here if nobody has declared them: "" where the hook did not
+    run."""
     found = []
     for name in loops:
-        run = RunState(agent.plan, History([UserMessage("hello")]), Emitter(), Queues())
-        run.loop = name
-        found.append((await prepare_request(run)).request.system)
+        declared = any(loop.name == name for loop in agent.plan.loops)
+        talk = agent.conversation() if name == "main" else agent.loop(name if declared else Loop(name))
+        await talk.run("hello")
+        found.append(agent.plan.model.requests[-1].system)
     return found
 
 
@@ -204,21 +202,15 @@ async def test_35_a_project_file_that_cannot_be_read_fails_every_call(project):
 async def test_36_a_loop_named_before_it_exists_is_hooked_when_it_runs_and_main_is_not(project):
     project.hook(MARKS)
     project.says({"source": "lib/x.py:transform", "scope": "loops", "loops": ["researcher", "reviewer"]})
-    agent = project.agent()
-    assert await systems(agent, "researcher", "reviewer", "main", "writer") == [
-        "seen in researcher", "seen in reviewer", "", "",
-    ]  # fmt: skip
-    await agent.run("hello")
-    assert project.model.requests[0].system == ""
+    said = await systems(project.agent(), "researcher", "reviewer", "main", "writer")
+    assert said == ["seen in researcher", "seen in reviewer", "", ""]
 
 
 async def test_37_loops_with_main_hook_main_under_its_name(project):
     project.hook(MARKS)
     project.says({"source": "lib/x.py:transform", "scope": "loops", "loops": ["researcher"], "include_main": True})
-    agent = project.agent()
-    assert await systems(agent, "main", "researcher", "writer") == ["seen in main", "seen in researcher", ""]
-    await agent.run("hello")
-    assert project.model.requests[0].system == "seen in main"
+    said = await systems(project.agent(), "main", "researcher", "writer")
+    assert said == ["seen in main", "seen in researcher", ""]
 
 
 @pytest.mark.parametrize("scope", [{"scope": "all"}, {}])
@@ -299,6 +291,55 @@ async def test_46_a_broken_edit_fails_that_request_and_a_correction_mends_it(pro
     project.says({"source": "lib/x.py:transform"})
     await talk.run("hello")
     assert [r.system for r in project.model.requests] == ["seen in main"]
+
+
+USES = {
+    "py": "async def transform(i):\n    return {**i['request'], 'system': await adf.pay(amount=1)}\n",
+    "ts": "export async function transform({request}) { return {...request, system: await adf.pay({amount: 1})} }\n",
+}
+
+
+@pytest.mark.parametrize("language", ["py", "ts"])
+async def test_48_a_hook_has_the_tools_of_the_loop_it_runs_in(project, language):
+    """Those on the loop's list without the restricted ones; in main those of the agent."""
+    paid = []
+
+    @tool
+    async def pay(amount: int) -> str:
+        """Pay."""
+        paid.append(amount)
+        return "paid"
+
+    @tool
+    async def read() -> str:
+        """Read."""
+        return ""
+
+    project.hook(USES[language], f"pay.{language}")
+    loops = [{"name": "treasurer", "tools": ["pay"]}, {"name": "reader", "tools": ["read"]}]
+    project.says({"source": f"lib/pay.{language}:transform"}, loops=loops)
+    agent = project.agent(tools=[pay, read])
+    assert await systems(agent, "main", "treasurer") == ["paid", "paid"]
+    for name in ("reader", "made-later"):
+        with pytest.raises(HookFailed, match="NOT_FOUND: there is no method and no tool 'pay' here"):
+            await systems(agent, name)
+    assert (paid, len(project.model.requests)) == ([1, 1], 2)
+
+
+async def test_48_a_restricted_tool_is_no_loops_and_so_no_hooks_there(project):
+    @tool
+    async def pay(amount: int) -> str:
+        """Pay."""
+        raise AssertionError("not reached")
+
+    project.hook(USES["py"])
+    loops = [{"name": "treasurer", "tools": ["pay"]}]
+    project.says({"source": "lib/x.py:transform"}, loops=loops, tools=[{"name": "pay", "restricted": True}])
+    Authority(project.root / "agent").authorize("lib/x.py")
+    agent = project.agent(tools=[pay])
+    with pytest.raises(HookFailed, match="NOT_FOUND"):
+        await systems(agent, "treasurer")
+    assert project.model.requests == []
 
 
 @pytest.mark.parametrize("value", [999, 300001, 1.5, 0, -5000, "5000", True, None, 1e300])

@@ -147,12 +147,55 @@ WRONG: dict[str, str] = {
 }
 
 
-@pytest.mark.parametrize("what", list(WRONG))
-async def test_25_26_27_28_29_30_31_43_a_request_that_cannot_be_is_refused_with_its_path(place, what):
+def wrong(number: int) -> Any:
+    return pytest.mark.parametrize("what", [what for what in WRONG if what.startswith(str(number))])
+
+
+async def refused(place: Any, what: str, path: str) -> None:
+    """No request leaves, and the failure names the place in what was returned."""
     failure = await no_call(place, CHANGED.format(change=WRONG[what]))
-    paths = {"25": "", "26": "messages", "27": "messages", "28": "tools", "29": "options", "30": "options.", "31": "messages["}
-    assert paths.get(what[:2], "") in failure.why
-    assert "returned" in failure.why
+    assert "returned a request that cannot be sent" in failure.why
+    assert path in failure.why
+
+
+@wrong(25)
+async def test_25_a_result_that_leaves_a_use_without_a_result_is_refused(place, what):
+    await refused(place, what, "$.messages")
+
+
+@wrong(26)
+async def test_26_a_result_before_its_use_is_refused(place, what):
+    await refused(place, what, "$.messages")
+
+
+@wrong(27)
+async def test_27_two_uses_with_one_id_is_refused(place, what):
+    await refused(place, what, "$.messages")
+
+
+@wrong(28)
+async def test_28_two_tools_with_one_name_is_refused(place, what):
+    await refused(place, what, "$.tools")
+
+
+@wrong(29)
+async def test_29_options_that_are_unknown_or_missing_is_refused(place, what):
+    await refused(place, what, "$")
+
+
+@wrong(30)
+async def test_30_an_option_out_of_its_range_is_refused(place, what):
+    await refused(place, what, "$.options.")
+
+
+@wrong(31)
+async def test_31_a_role_or_a_block_that_cannot_be_there_is_refused(place, what):
+    await refused(place, what, "$.messages[")
+
+
+@wrong(43)
+async def test_43_a_field_that_is_the_runtimes_is_refused(place, what):
+    await refused(place, what, "$")
 
 
 def a_cycle() -> Any:
@@ -241,11 +284,8 @@ PAST = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("number", "words"),
-    [(11, "invalid api key"), (12, "tool_result mismatch"), (13, "image_url could not be loaded"), (14, "timeout")],
-)
-async def test_11_12_13_14_what_a_hook_says_leads_to_no_other_recovery(place, caplog, number, words):
+async def leads_nowhere_else(place: Any, caplog: Any, words: str) -> None:
+    """A hook that fails with these words is tried again as a hook, once, and leads to no other recovery."""
     waits, model = Waits(), ScriptedModel([text("never")])
     agent = Agent(model=model, tools=[read], hooks=[hooked(place, fails(words))], recovery=Recovery(sleep=waits, max_attempts=1))
     talk = agent.conversation(PAST)
@@ -260,6 +300,22 @@ async def test_11_12_13_14_what_a_hook_says_leads_to_no_other_recovery(place, ca
     for other in ("provider_retry", "image_retry", "Repaired", "authentication"):
         assert other not in caplog.text
     assert "provider" not in "".join(m.text for m in talk.messages if "retry" in m.text)
+
+
+async def test_11_a_hook_that_speaks_of_an_api_key_is_no_failed_authentication(place, caplog):
+    await leads_nowhere_else(place, caplog, "invalid api key")
+
+
+async def test_12_a_hook_that_speaks_of_a_mismatch_takes_no_tool_block_away(place, caplog):
+    await leads_nowhere_else(place, caplog, "tool_result mismatch")
+
+
+async def test_13_a_hook_that_fails_leaves_the_images_and_is_not_tried_without_them(place, caplog):
+    await leads_nowhere_else(place, caplog, "image_url could not be loaded")
+
+
+async def test_14_a_hook_that_speaks_of_a_timeout_is_no_failure_of_the_provider(place, caplog):
+    await leads_nowhere_else(place, caplog, "timeout")
 
 
 async def test_15_a_failed_hook_leaves_one_row_and_everything_before_it_as_it_was(place):

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from beforehand import (
-    Agent, Answer, Approve, Ask, Block, Deny, HookFailed, Interrupt, Limits, Model, PendingApproval, Replace, ToolContext,
+    Agent, Answer, Approve, Ask, Block, Deny, HookFailed, Interrupt, Limits, Loop, Model, PendingApproval, Replace, ToolContext,
     hook, tool,
 )  # fmt: skip
 from beforehand.models.base import TextDelta
@@ -116,7 +116,7 @@ async def test_a_tool_call_of_a_lambda_passes_the_seams_11_to_13(place, seam):
         ("block", "BLOCKED: not today"),
         ("bad arguments", "INVALID_INPUT"),
         ("raises", "TOOL_ERROR"),
-        ("unknown", "is not a function"),
+        ("unknown", "NOT_FOUND: there is no method and no tool 'made_up' here"),
     ],
 )
 async def test_a_tool_call_that_gave_no_result_is_an_exception_with_a_code(place, how, code):
@@ -600,20 +600,20 @@ async def test_where_nothing_keeps_approvals_there_is_nothing_to_answer(place):
 
 
 async def test_code_of_an_inner_loop_answers_nothing_and_has_that_loops_tools_alone(place):
-    @hook.before_run
-    def as_an_inner_loop(start):
-        start.run._run.loop = "researcher"
-
     workspace = Workspace(place, gates=Gates.of(registry=[find_train]), approvals=Approvals())
     body = "const codes = [];\n" + "".join(
         f"try {{ await {call}; codes.push('ran') }} catch (e) {{ codes.push(e.code) }}\n"
-        for call in ("adf.task_resolve({task_id: 'c', action: 'deny'})", "adf.sys_lambda({source: 'lib/y.py'})")
-    ) + "codes.push(typeof adf.find_train); await keep(codes)"  # fmt: skip
+        for call in ("adf.task_resolve({task_id: 'c', action: 'deny'})", "adf.sys_lambda({source: 'lib/y.py'})",
+                     "adf.find_train({to: 'Kyiv'})")
+    ) + "await keep(codes)"  # fmt: skip
     write(place, "y.py", "def main(a):\n    return 1")
     gate = request_lambda(place, body, workspace)
     workspace.authority.authorize("lib/x.ts")
-    await run([as_an_inner_loop, gate])
-    assert kept(place) == ["DISABLED", "ran", "undefined"]
+    async with Agent(model=ScriptedModel([text("done")] * 2), hooks=[gate], loops=[Loop("researcher")]) as agent:
+        await agent.loop("researcher").run("go")
+        assert kept(place) == ["DISABLED", "ran", "NOT_FOUND"]
+        await agent.run("go")
+        assert kept(place) == ["NOT_FOUND", "ran", "ran"]
 
 
 # --- attacks -------------------------------------------------------------------------------------

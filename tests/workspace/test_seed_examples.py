@@ -1,5 +1,7 @@
 """The examples of the format's own guide, word for word, as hooks of real runs; and the same in Python."""
 
+from pathlib import Path
+
 import pytest
 
 from beforehand import Agent, HookFailed, tool
@@ -18,33 +20,10 @@ async function transform({ request, loop }) {
 }
 """
 
-TWO_TOOLS = """
-export function transform({ request }) {
-  return {
-    ...request,
-    tools: request.tools.filter((tool) =>
-      tool.name === 'fs_read' || tool.name === 'fs_write'
-    ),
-  }
-}
-"""
-
-FAST_RAG = """
-export async function transform({ request, loop }) {
-  const enrichment = await adf.sys_lambda({
-    source: 'lib/fast-rag.ts:enrichMessages',
-    args: {
-      messages: request.messages,
-      loop: loop.name,
-    },
-  })
-
-  return {
-    ...request,
-    messages: enrichment.messages,
-  }
-}
-"""
+GUIDE = Path(__file__).parents[2] / "examples" / "rag_project" / "agent" / "lib"
+"""Where the guide's two exported examples are kept, byte for byte, which a test of that project sees to."""
+TWO_TOOLS = (GUIDE / "two-tools.ts").read_text(encoding="utf-8")
+FAST_RAG = (GUIDE / "request-policy.ts").read_text(encoding="utf-8")
 
 ENRICH = """
 interface Found { path: string; content: string }

@@ -53,6 +53,7 @@ def options(
 
 @app.command()
 def demo(
+    which: Annotated[str | None, typer.Argument(metavar="[lambdas]", help="Hooks in sandboxes, and how they fail.")] = None,
     plain: Plain = False,
     svg: Annotated[Path | None, typer.Option("--svg", help="Write the timeline as a picture to this file.")] = None,
     local: Annotated[bool, typer.Option("--local", help="Use a small real model on this machine (extra [local]).")] = False,
@@ -62,7 +63,7 @@ def demo(
     with reported(debug):
         from .demo import show
 
-        asyncio.run(show(console_for(sys.stdout, plain), svg, local))
+        asyncio.run(show(console_for(sys.stdout, plain), svg, local, which))
 
 
 EXIT_CODES = (

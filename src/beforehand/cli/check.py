@@ -39,18 +39,17 @@ def check_paths(paths: Sequence[Path]) -> bool:
 
 
 def check_project(project: Project) -> bool:
-    """Say what a project file without mistakes comes to. Whether its lambda can run."""
+    """Say what a project file without mistakes comes to. Whether its lambda and its tools can run."""
     settings = project.settings
     loops = ", ".join([loop.name for loop in settings.loops]) or "none"
     tools = ", ".join([tool.name for tool in settings.tools]) or "none"
     print(f"{shown_path(project.file)}: model {settings.model or '-'}, inner loops: {loops}, tools declared: {tools}")
-    if settings.pre_llm_hook is None:
-        return True
-    print("pre_llm_hook " + "\n".join(described(settings)))
-    from ..config.hook import live_hook
+    if settings.pre_llm_hook is not None:
+        print("pre_llm_hook " + "\n".join(described(settings)))
+    from ..config.parts import check_parts
 
     try:
-        live_hook(project, settings.limits.of_runs())
+        check_parts(project)
     except ConfigError as error:
         print(f"error: {error}")
         return False

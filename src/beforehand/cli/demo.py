@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from ..agent import Agent
+from ..errors import UsageError
 from ..decisions import Approve, HumanAnswer, PendingApproval
 from ..hooks.hook import Hook
 from ..limits import Limits
@@ -17,7 +18,8 @@ from ..results import RunResult
 from . import story
 from .loopback import loopback
 from .printer import Printer
-from .timeline import Timeline, answered_row
+from .terminal import refuse_together
+from .timeline import LEGEND, Timeline, answered_row
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,10 +29,6 @@ POLICY = (
     "The second stands before the model reads a result and stamps identity numbers over."
 )
 MANAGER = "The same story, but the first booth asks a manager instead of refusing. The run waits for the answer."
-KINDS = (
-    "event: what listeners see   hook: your functions that decide   code: your tools   person: who was asked\n"
-    "done: what no decision could take back any more when the hook spoke: requests sent, characters shown, tool runs begun"
-)
 SCRIPTED = "The travel assistant runs against a scripted model, over real HTTP on this machine: no network, no key."
 LOCAL = (
     "The travel assistant runs on a real model on this machine: SmolLM2 with 135 million parameters. It is far too small to be\n"
@@ -53,20 +51,30 @@ ACTS = (
 )
 
 
-async def show(console: Console | None, svg: Path | None, local: bool) -> None:
-    """Play the story to `console` (plain text without one), and draw it into the file `svg`."""
+STORIES = ("lambdas",)
+"""What can be told beside the story that is told when nothing is named."""
+
+
+async def show(console: Console | None, svg: Path | None, local: bool, which: str | None = None) -> None:
+    """Play a story to `console` (plain text without one), and draw it into the file `svg`. Raises `UsageError`."""
+    if which is not None and which not in STORIES:
+        raise UsageError(f"there is no demonstration {which!r}: expected {' or '.join(STORIES)}, or nothing for the first one")
     if local:
+        refuse_together("--local", {f"demo {which}": which is not None})
         from ..models.local_llama import LocalLlama
 
         await play_local(Printer(console), LocalLlama())
         return
+    tell = play
+    if which is not None:
+        from .lambdas_demo import play as tell
     if svg is not None:
         from .picture import drawing
 
         with drawing(svg) as canvas:
-            await play(Printer(canvas))
+            await tell(Printer(canvas))
         return
-    await play(Printer(console))
+    await tell(Printer(console))
 
 
 async def play(printer: Printer) -> list[RunResult]:
@@ -140,4 +148,4 @@ def watched(hook: Hook, timeline: Timeline) -> Hook:
 
 def _opening(printer: Printer, text: str) -> None:
     printer.line(text)
-    printer.line(KINDS, "dim")
+    printer.line(LEGEND, "dim")

@@ -31,6 +31,16 @@ TONES: dict[str, Tone] = {
 }  # fmt: skip
 
 
+LEGEND = (
+    "event: what listeners see   hook: your functions that decide   code: your tools   person: who was asked\n"
+    "done: what no decision could take back any more when the hook spoke: requests sent, characters shown, tool runs begun"
+)
+"""What the words of a row mean."""
+
+MAX_WRITTEN = 200
+"""So much of what a lambda has written to its console is shown."""
+
+
 class Row(NamedTuple):
     """One line of the timeline. `note` is the small print below it."""
 
@@ -182,7 +192,10 @@ def _decision_row(record: DecisionRecord) -> Row:
     effects = [e for e in record.effects if e not in record.verdict]
     said = f"{verdict}{''.join(f' + {e}' for e in effects)}"
     text = f"{record.seam}: {said}{f': {record.reason}' if record.reason else ''}"
-    return Row("hook", record.hook, text, _small_print(record.seam, record.reversible), TONES.get(record.verdict, "plain"))
+    note = _small_print(record.seam, record.reversible)
+    if record.console:
+        note += f"; wrote: {' '.join(record.console.split())[:MAX_WRITTEN]}"
+    return Row("hook", record.hook, text, note, TONES.get(record.verdict, "plain"))
 
 
 def _small_print(seam: str, done: Irreversible) -> str:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from ..errors import ConfigError
 from ..frozen import Frozen
@@ -34,23 +37,27 @@ class Now(Frozen):
     workspace: Callable[[], Workspace]
 
 
-def fixed_hook(block: Any, workspace: Any, limits: Limits) -> Hook:
-    """The hook of `Agent(pre_llm_hook=...)`. Raises `ConfigError` for what can never work."""
+def fixed_hook(block: Any, workspace: Any, limits: Limits, live: LiveNow | None = None) -> Hook:
+    """The hook of `Agent(pre_llm_hook=...)`, in the `live` workspace of its project, if it has one. Raises `ConfigError` for
+    what can never work."""
     hook = read_block(block)
-    if workspace is None:
+    if live is not None:
+        function = PreLlmFunction(lambda: msgspec.structs.replace(live(), block=hook, limits=limits))
+    elif workspace is None:
         raise ConfigError(f"{NAME}= needs workspace=, the folder that its lambda {hook.source!r} is in")
-    from ..workspace import Workspace
+    else:
+        from ..workspace import Workspace
 
-    place = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
-    now = Now(hook, limits, lambda: place)
-    function = PreLlmFunction(lambda: now)
-    function.lambda_of(now)
+        place = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
+        now = Now(hook, limits, lambda: place)
+        function = PreLlmFunction(lambda: now)
+    function.lambda_of(function.now())
     return Hook(seam="before_provider_call", fn=function, name=NAME, order=ORDER, where=hook.source, timeout=_outer(limits))
 
 
-def live_hook(project: Project, limits: Limits, registry: Sequence[Tool] = ()) -> Hook:
+def live_hook(project: Project, limits: Limits, live: LiveNow) -> Hook:
     """The hook of a project, whatever its file says when a request is due. Raises `ConfigError` for what cannot work now."""
-    function = PreLlmFunction(LiveNow(project, registry))
+    function = PreLlmFunction(live)
     if project.settings.pre_llm_hook is not None:
         try:
             function.lambda_of(function.now())
@@ -67,11 +74,17 @@ def _outer(limits: Limits) -> float | None:
 
 
 class LiveNow:
-    """What the project file says. The workspace is made when it is needed, and kept while the settings stay the same."""
+    """What the project file says. The workspace is made when it is needed, and kept while the settings stay the same.
 
-    def __init__(self, project: Project, registry: Sequence[Tool]) -> None:
-        self._registry = registry
+    `workspace` is one that was handed over, or the folder that counts instead of the file's; `on_ask` answers for the agent.
+    `registry` holds tools that authorised code alone may call.
+    """
+
+    def __init__(self, project: Project, workspace: Workspace | Path | str | None = None, on_ask: Any = None) -> None:
+        self.registry: Sequence[Tool] = ()
+        self._given, self._on_ask = workspace, on_ask
         self._live = LiveProject(project)
+        self._first = project.path("workspace")
         self._project: Project | None = None
         self._now: Now | None = None
 
@@ -82,23 +95,25 @@ class LiveNow:
 
             def workspace() -> Workspace:
                 if not made:
-                    made.append(workspace_of(project, self._registry))
+                    made.append(self._workspace(project))
                 return made[0]
 
             self._project, self._now = project, Now(project.settings.pre_llm_hook, project.settings.limits.of_runs(), workspace)
         return self._now
 
+    def _workspace(self, project: Project) -> Workspace:
+        from ..workspace import Approvals, Gates, Workspace
 
-def workspace_of(project: Project, registry: Sequence[Tool] = ()) -> Workspace:
-    """The workspace of a project, with what its lambdas may know and do. Raises `ConfigError`."""
-    from ..workspace import Gates, Workspace
-
-    folder = project.path("workspace")
-    if folder is None:
-        raise ConfigError(str(project.problem((), "the field 'workspace' is missing: the folder that holds lambdas")))
-    settings = project.settings
-    gates = Gates.of(settings.code_execution, settings.tools, registry)
-    return Workspace(folder, config=visible_config(settings), gates=gates)
+        if isinstance(self._given, Workspace):
+            return self._given
+        own = self._given is not None and self._given != self._first
+        folder = self._given if own else project.path("workspace")
+        if folder is None:
+            raise ConfigError(str(project.problem((), "the field 'workspace' is missing: the folder that holds lambdas")))
+        settings = project.settings
+        gates = Gates.of(settings.code_execution, settings.tools, self.registry)
+        approvals = self._on_ask if isinstance(self._on_ask, Approvals) else None
+        return Workspace(folder, config=visible_config(settings), gates=gates, approvals=approvals)
 
 
 def visible_config(settings: ProjectSettings) -> Mapping[str, Any]:
@@ -132,10 +147,17 @@ class PreLlmFunction:
     def lambda_of(self, now: Now) -> Hook:
         """The lambda of a block. Raises `ConfigError` if there is none, or nothing that could run it."""
         assert now.block is not None
-        if self._lambda is None or now is not self._made_for:
+        if self._lambda is None or now != self._made_for:
             from ..workspace import Lambda
 
             source, timeout = now.block.source, now.block.timeout(now.limits)
             self._lambda = Lambda(source, seam="before_provider_call", workspace=now.workspace(), timeout=timeout)
             self._made_for = now
         return self._lambda
+
+    async def close_with_agent(self) -> None:
+        """`Agent.aclose` ends the workers that calls of the lambda have left waiting."""
+        if self._lambda is not None:
+            from ..sandbox import close_spares
+
+            await close_spares()

@@ -11,11 +11,11 @@ from ..decisions import Ask, Replace
 from ..documents.problems import did_you_mean
 from ..errors import ConfigError
 from ..hooks.hook import Hook
-from ..settings import GRANTED
+from ..settings import CODE_TOOLS, GRANTED, LOOP_TOOLS
 from ..tools import Tool
 from .project import Project
 
-RUNTIME_TOOLS = ("sys_lambda", "sys_code", "loop_send", "loop_list")
+RUNTIME_TOOLS = (*CODE_TOOLS, *LOOP_TOOLS)
 """Tools the runtime brings itself. Declaring one switches it on."""
 
 FIRST = -1000

@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
@@ -172,9 +173,15 @@ class Job(Frozen):
         return kind(f"{where}: {one_line(what)}", path=path, line=line)
 
 
-def methods_of(bridge: Bridge) -> tuple[str, ...]:
-    """The names a lambda finds in `adf`: `bridge.methods`, where it has them, beside the standard ones."""
-    return tuple(dict.fromkeys((*METHODS, *getattr(bridge, "methods", ()))))
+_NAMED = re.compile(r"\badf\.([A-Za-z]\w*)", re.ASCII)
+MAX_NAMED = 200
+
+
+def methods_of(job: Job) -> tuple[str, ...]:
+    """The names a lambda finds in `adf`: the standard ones, those its bridge has, and any other that it uses, so that a call
+    of what is not there is a refusal with a code like every other."""
+    used = list(dict.fromkeys(_NAMED.findall(job.source.text)))[:MAX_NAMED]
+    return tuple(dict.fromkeys((*METHODS, *getattr(job.bridge, "methods", ()), *used)))
 
 
 def too_large(job: Job, size: int, what: str = "returned") -> SandboxError:

@@ -13,7 +13,6 @@ import os
 import shutil
 import signal
 import subprocess
-import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from .contract import (
     BridgeRefused, Job, LambdaBroken, LambdaMissing, LambdaOutOfMemory, LambdaRaised, LambdaTooManyCalls, LambdaUnsupported,
     SandboxError, methods_of, one_line, too_deep, too_large, too_much,
 )  # fmt: skip
+from .folders import new_folder
 from .process import bound
 
 _WORKER = Path(__file__).with_name("worker.js")
@@ -39,10 +39,10 @@ FLAGS = (
 _DATA = 640 * 2**20
 """Private memory of the whole process; Deno does not start with less than about 550 MB."""
 _CPU = 320.0
+_START_CPU = 2.0
+"""Processor seconds: of one that waits for its call, and what a start may take of those of a call."""
 _HIDDEN = ("localStorage", "sessionStorage", "caches", "Worker", "BroadcastChannel", "prompt", "alert", "confirm", "close")
 """Globals without a use for a lambda. Their removal is tidiness: the walls are the permissions and the folder."""
-_MEMORY = "/dev/shm"  # noqa: S108 - a folder of our own is made in it, whose name nobody can guess
-"""Where a worker's folder is made, if it exists: nothing in one is to reach a disk."""
 _READ = 65_536
 
 
@@ -73,7 +73,7 @@ class DenoWorker:
 
     def _spawn(self, use: str) -> None:
         program = binary()
-        self._folder = tempfile.mkdtemp(prefix="beforehand-", dir=_MEMORY if os.access(_MEMORY, os.W_OK) else None)
+        self._folder = new_folder()
         self._process = subprocess.Popen(  # noqa: S603 - the program is ours and so is every argument
             [program, *FLAGS, str(_WORKER), use],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -103,10 +103,13 @@ class DenoWorker:
         token = protocol.new_token()
         decoder = protocol.Decoder(token, max(job.limits.output, 65_536))
         result: asyncio.Future[bytes] = self._loop.create_future()
+        if self._process is not None:  # so that one whose host has died does not work on for long
+            cpu = min(_START_CPU + job.limits.wall_time * (os.cpu_count() or 1), _CPU)
+            bound(self._process.pid, data=_DATA, cpu=cpu)
         self._loop.add_reader(self._stdout, self._read, job, decoder, result)
         self._send({
             "token": token, "source": job.source.text, "function": job.function, "argument": job.argument,
-            "methods": methods_of(job.bridge), "hidden": _HIDDEN, "console": job.limits.console,
+            "methods": methods_of(job), "hidden": _HIDDEN, "console": job.limits.console,
             "type": "application/typescript" if job.source.path.endswith(".ts") else "application/javascript",
         })  # fmt: skip
         return await result

@@ -239,4 +239,4 @@ def _adf(worker: MontyWorker, job: Job) -> monty.ExternalModule:
 
         return call
 
-    return monty.ExternalModule({name: method(name) for name in methods_of(job.bridge)})
+    return monty.ExternalModule({name: method(name) for name in methods_of(job)})

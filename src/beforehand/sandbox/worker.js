@@ -28,6 +28,7 @@ const stdin = Deno.stdin;
 const readInput = Deno.stdin.read;
 const stdout = Deno.stdout;
 const writeOutput = Deno.stdout.writeSync;
+const exit = Deno.exit;
 
 const encode = (text) => apply(encodeText, encoder, [text]);
 const decode = (bytes) => apply(decodeText, decoder, [bytes]);
@@ -101,7 +102,7 @@ function bridgeMethod(name) {
 async function answer() {
   while (true) {
     const reply = await receive();
-    if (reply === null) return;
+    if (reply === null) exit(1); // the host is gone, and nobody waits for this call any more
     const call = waiting[reply.id];
     delete waiting[reply.id];
     if (call === undefined) continue;

@@ -31,7 +31,7 @@ class Bridge(Frozen):
     """The bridge of one call of one file. `chain` holds the lambdas that lead to it, so two calls side by side are no cycle.
 
     `authorized` is the standing of this file alone: a lambda it calls has a bridge of its own. Without a `caller` there is
-    no run to reach.
+    no run to reach. A hook's `sys_lambda` is `private` to it; code that the model runs has it as the run has that tool.
     """
 
     workspace: Workspace
@@ -43,6 +43,7 @@ class Bridge(Frozen):
     """The event loop's time at which the outermost lambda has to be done."""
     caller: Caller | None = None
     authorized: bool = False
+    private: bool = True
 
     @property
     def gates(self) -> Gates:
@@ -65,6 +66,8 @@ class Bridge(Frozen):
             raise BridgeRefused("NOT_FOUND", f"adf.{method} does not exist here")
         if handler is not None and method not in SWITCHED:
             gates.check_tool(method, self.authorized)
+        if method == "sys_lambda" and not self.private and self.caller is not None:
+            reach.find_tool(self.caller, gates, method, self.authorized)
         if argument.get("_async"):
             raise BridgeRefused("INVALID_INPUT", f"adf.{method}: _async is not possible, a lambda's calls end with it: await it")
         if not isinstance(argument.get("_full", False), bool):

@@ -17,6 +17,7 @@ from ..request import ask_directly
 from ..sandbox import BridgeRefused
 from ..settings import GRANTED
 from ..toolcall import conclude, nested_call, run_nested
+from ..tools import Tool
 from .caller import Caller, OnRecord
 from .codec import Malformed, from_adf
 from .gates import Gates
@@ -39,13 +40,19 @@ def tool_names(caller: Caller | None, gates: Gates) -> tuple[str, ...]:
     return (*caller.run.enabled, *extra, *gates.tools)
 
 
-async def call_tool(caller: Caller, gates: Gates, name: str, argument: Mapping[str, Any], authorized: bool) -> Any:
-    """Call a tool through the pipeline, like any nested call. Its result: data where it gave some, else its text."""
+def find_tool(caller: Caller, gates: Gates, name: str, authorized: bool) -> Tool:
+    """The tool that code may call by this name: one that the run has, or the owner keeps for code. Raises `BridgeRefused`."""
     run = caller.run
     gates.check_tool(name, authorized)
     tool = run.enabled.get(name) or (gates.registry.get(name) if run.loop == "main" else None)
     if tool is None:
         raise BridgeRefused("NOT_FOUND", f"there is no method and no tool {name!r} here")
+    return tool
+
+
+async def call_tool(caller: Caller, gates: Gates, name: str, argument: Mapping[str, Any], authorized: bool) -> Any:
+    """Call a tool through the pipeline, like any nested call. Its result: data where it gave some, else its text."""
+    tool = find_tool(caller, gates, name, authorized)
     call = nested_call(caller.next_call_id(), name, {k: v for k, v in argument.items() if k != "_full"}, caller.parent_id)
     call.tool, call.whole = tool, argument.get("_full") is True
     result = await caller.do(_through_the_pipeline(caller, call, authorized), f"call {call.id} ({name})")
@@ -220,4 +227,4 @@ async def task_resolve(caller: Caller, approvals: Approvals | None, argument: Ma
     return {"task_id": task_id, "action": action}
 
 
-__all__ = ["Approvals", "call_tool", "loop_inject", "model_invoke", "task_resolve", "tool_names"]
+__all__ = ["Approvals", "call_tool", "find_tool", "loop_inject", "model_invoke", "task_resolve", "tool_names"]
