@@ -119,6 +119,16 @@ class Rehearsal(Recall):
     async def go_live(self, run: Any) -> None:
         raise RecordEnds
 
+    async def failed(self, run: Any, error: Exception) -> None:
+        if not self.past_failure():
+            raise RecordEnds
+
+    def past_retry(self) -> dict[str, Any]:
+        again = super().past_retry()
+        if again is None:
+            raise RecordEnds
+        return again
+
     def past_outcome(self, run: Any, call_id: str) -> tuple[str, ToolResult] | None:
         """What became of a call, with what its body gave before the hooks at 13, if that was kept."""
         call = self.past_call(call_id)
@@ -144,7 +154,7 @@ class Rehearsal(Recall):
         """Nothing is written."""
 
     decided = ruled = ruled_again = receiving = note = text = direct = released = _nothing
-    retracted = outcome = ask = failed = replied = retried = _nothing
+    retracted = outcome = ask = replied = retried = _nothing
 
     def turn(self, run: Any, cause: str | None, incoming: Sequence[Any]) -> None:
         self._next("turn")

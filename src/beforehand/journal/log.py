@@ -245,8 +245,10 @@ class RunLog(Recall):
         What it mended in a reply comes back with the reply.
         """
         if self.live:
-            of = {"of": "reply"} if self._receiving else {}
-            self.add("note", {"turn": record.turn, "call": record.call_id, **of, **write_decision(record)})
+            more = {"of": "reply"} if self._receiving else {}
+            if record.seam != "repair":
+                more["seam"] = record.seam
+            self.add("note", {"turn": record.turn, "call": record.call_id, **more, **write_decision(record)})
 
     # --- requests ---
 
@@ -314,9 +316,9 @@ class RunLog(Recall):
     def direct(self, kind: str, text: str | Exception) -> None:
         self.add("direct", {"kind": kind, **({"text": text} if isinstance(text, str) else {"error": write_error(text)})})
 
-    def retried(self, note: DecisionRecord | None) -> None:
-        """A failed turn is tried again. `note` says how that was announced."""
-        self.add("retried", {} if note is None else {"verdict": note.verdict, "reason": note.reason})
+    def retried(self, note: DecisionRecord, failures: int, last: tuple[str, str, str] | None) -> None:
+        """A failed turn is tried again. `note` says how that was announced, the rest how many failed in a row, and on what."""
+        self.add("retried", {"verdict": note.verdict, "reason": note.reason, "failures": failures, "last": last})
 
     # --- calls ---
 
@@ -371,10 +373,14 @@ class RunLog(Recall):
 
     # --- the end ---
 
-    def failed(self, error: Exception) -> None:
-        """The run cannot go on for now. What follows only closes it."""
-        if self.live and not isinstance(error, JournalError):
-            self.add("failed", write_error(error))
+    async def failed(self, run: Any, error: Exception) -> None:
+        """The run cannot go on for now. What follows only closes it, unless it was tried again then."""
+        if isinstance(error, RunChanged):
+            raise error
+        if not self.past_failure():
+            await self.go_live(run)
+            if not isinstance(error, JournalError):
+                self.add("failed", write_error(error))
 
     async def ended(self, run: Any) -> None:
         """The run is over, or waits for a person. Durable when this returns."""

@@ -19,7 +19,7 @@ from ..messages import Message, ToolMessage
 from .chain import Record, link
 from .codec import message_of, read_decision, result_of
 
-LINE = frozenset({"turn", "took", "instructions", "request", "reply", "direct", "ruling", "retried"})
+LINE = frozenset({"turn", "took", "instructions", "request", "reply", "direct", "ruling", "failed", "retried"})
 """Kinds of records that stand on the run's own line."""
 
 FOR_CALLS = frozenset({"prepare_tool_call", "before_tool_call", "after_tool_call"})
@@ -170,18 +170,18 @@ class _Reader:
         elif kind == "retracted":
             past.shown.pop(data["message"], None)
         elif kind == "note":
-            call_id, of = data.pop("call", None), data.pop("of", None)
-            past.decisions.append(("repair", call_id, data))
+            call_id, of, seam = data.pop("call", None), data.pop("of", None), data.pop("seam", "repair")
+            past.decisions.append((seam, call_id, data))
             if call_id is not None and data["verdict"] in OF_CALLS:
                 self._call(call_id).notes.append(data)
             if of == "reply":
-                past.line.append(Item(kind, {"seam": "repair", "call": call_id, "decisions": [data]}))
-        elif kind == "failed":
-            self.at_failure = self.at_failure or (len(past.line), len(past.messages))
+                past.line.append(Item(kind, {"seam": seam, "call": call_id, "decisions": [data]}))
         elif kind == "suspended":
             past.suspended = data
         elif kind == "end":
             past.end, past.suspended = data, None
+            if data.get("error") is None:  # an abort came after a failure, or in the middle of a request
+                self.at_failure = self.open_request = None
         elif kind == "resumed":
             self.go_on()
             past.end = past.suspended = None
@@ -203,10 +203,13 @@ class _Reader:
             past.decisions += judged
             if data.get("error") is not None:  # on resume it is sent again, after what was decided before it
                 self.at_failure = self.at_failure or self.open_request
-            elif data.get("stored"):
+            if data.get("stored"):
                 item.message = past.messages[-1]
             self.open_request = None
         elif kind == "direct":
+            self.open_request = None
+        elif kind == "failed":
+            self.at_failure = self.at_failure or (len(past.line), len(past.messages))
             self.open_request = None
         elif kind == "retried":  # the run has gone on after it, and goes over the failure as over anything else
             self.at_failure = None

@@ -23,6 +23,9 @@ from .past import Item, Past, PastCall
 
 _NOTHING: deque[Item] = deque()
 
+BEFORE_ANSWER = frozenset({"ruling", "note", "request"})
+"""What may stand between a request that is being prepared and its answer."""
+
 
 class PastRuling(msgspec.Struct):
     """A recorded ruling: the fields replaced, the refusals with the hooks they are from, effects and decisions."""
@@ -92,7 +95,12 @@ class Recall:
 
     def knows_reply(self) -> bool:
         """Whether the reply to the request that is being prepared is recorded."""
-        return any(item.kind == "reply" for item in self.line)
+        return self._answer() is not None
+
+    def _answer(self) -> str | None:
+        """How the request that is being prepared was answered: with a "reply", or "direct"."""
+        after = next((item.kind for item in self.line if item.kind not in BEFORE_ANSWER), None)
+        return after if after in ("reply", "direct") else None
 
     def past_ruling(self, run: Any, seam: str, call_id: str | None) -> PastRuling | None:
         """What the hooks of this seam decided about this, if they have been asked."""
@@ -144,7 +152,7 @@ class Recall:
 
     def past_reply(self, run: Any) -> PastReply | None:
         """The reply to the request that would leave now, if it is recorded."""
-        if not self.knows_reply():
+        if self._answer() != "reply":
             return None
         line, judged = self.line, []
         while line[0].kind != "reply":
@@ -172,7 +180,12 @@ class Recall:
 
     def past_direct(self) -> str | None:
         """The recorded answer to a request beside the conversation."""
+        self._next("request")
         return _text_of(self._next("direct"))
+
+    def past_failure(self) -> bool:
+        """Whether it is on record that the run fails here, and was tried again."""
+        return self._next("failed") is not None
 
     def past_retry(self) -> dict[str, Any] | None:
         """Whether the failed turn was tried again, and how that was announced."""
