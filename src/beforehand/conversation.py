@@ -332,7 +332,8 @@ class Conversation(Channel):
             await durable.begin_record(run, prompts, durable.base_of(self._history, run.first_message, self._recorded))
         async with durable.until_its_end(run):
             await run_loop(run, prompts)
-        self._recorded = run.run_id, run.first_message, len(self._history)
+        # The next run begins with what a summary has left: no recorded run ends in that.
+        self._recorded = None if run.lasting is not None else (run.run_id, run.first_message, len(self._history))
 
     def _stream(self, run: RunState, start: Callable[[], Coroutine[Any, Any, RunResult]], events: Iterable[str]) -> EventStream:
         def left(task: asyncio.Task[None]) -> None:

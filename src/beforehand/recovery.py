@@ -15,7 +15,7 @@ import msgspec
 from .closing import TURN_ERROR, store_turn_error
 from .contexts import digest_of
 from .errors import (
-    AuthenticationError, BadRequest, ContextTooLong, HookFailed, NetworkError, RateLimited, RequestTooLarge,
+    AuthenticationError, BadRequest, ContextTooLong, HookFailed, JournalError, NetworkError, RateLimited, RequestTooLarge,
     RunError, ServerError,
 )  # fmt: skip
 from .events import DecisionMade, DecisionRecord
@@ -127,7 +127,7 @@ async def _may_retry(
     rules = run.plan.recovery
     assert rules is not None
     why = None
-    if not rules.auto_retry or kind == "authentication":
+    if not rules.auto_retry or kind == "authentication" or isinstance(error, JournalError):
         return None
     if isinstance(error, HookFailed) and (error.seam not in RETRIED_SEAMS or _wanted_the_end(run)):
         return None

@@ -19,7 +19,7 @@ from .hooks.check import Refused
 from .hooks.dispatch import Ruling, dispatch
 from .history import History, HistoryView, estimate_tokens
 from .messages import (
-    AssistantMessage, Image, Message, MessageStop, Request, Text, Thinking, ToolCall, ToolMessage, is_sendable,
+    NO_USAGE, AssistantMessage, Image, Message, MessageStop, Request, Text, Thinking, ToolCall, ToolMessage, is_sendable,
 )  # fmt: skip
 from .models.base import NO_CALL_INFO, CallInfo, Finish, ImageDelta, Model, ModelEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from .observing import WatchedStream
@@ -279,13 +279,14 @@ async def ask_directly(run: RunState, request: Request, kind: RequestKind, askin
         if isinstance(ruling.verdict, Answer):
             return answer_message(ruling.verdict.value).text
         raise RequestBlocked(f"the {kind} request was blocked: {getattr(ruling.verdict, 'reason', None) or 'no reason given'}")
-    texts: list[str] = []
     if run.journal is not None and kind == "compaction":
-        if (past := run.journal.past_direct()) is not None:
+        if (past := run.journal.past_direct(run)) is not None:
             return str(past)
         await run.journal.go_live(run)
     if run.journal is not None:
         await run.journal.request(run, request, model, kind, digest_of(request_value(request)))
+    texts: list[str] = []
+    usage = NO_USAGE
     outer_scope = run.scope
     run.enter_streaming()
     try:
@@ -293,15 +294,16 @@ async def ask_directly(run: RunState, request: Request, kind: RequestKind, askin
             if type(event) is TextDelta:
                 texts.append(event.text)
             elif type(event) is Finish:
-                run.add_usage(event.usage, model.name)
+                usage = event.usage
+                run.add_usage(usage, model.name)
     except Exception as error:
         if run.journal is not None:
-            run.journal.direct(kind, error)
+            run.journal.direct(kind, error, model.name, usage)
         raise
     finally:
         run.leave_guarded(outer_scope)
     if run.journal is not None:
-        run.journal.direct(kind, "".join(texts))
+        run.journal.direct(kind, "".join(texts), model.name, usage)
     return "".join(texts)
 
 

@@ -200,15 +200,20 @@ async def _witnessed(run: RunState, spec: SeamSpec, hooks: Sequence[Hook], conte
     if of_chunk or getattr(context, "partial", False):
         return await ask(run, spec, hooks, context, adopt)
     before = len(run.decisions)
-    recalled = False
-    if run.journal is None:
-        ruling = await ask(run, spec, hooks, context, adopt)
-    else:
-        ruling, recalled = await _ask_or_recall(run, spec, hooks, context, adopt)
+    ruling, recalled, failed = Ruling(context, {}), False, None
+    try:
+        if run.journal is None:
+            ruling = await ask(run, spec, hooks, context, adopt)
+        else:
+            ruling, recalled = await _ask_or_recall(run, spec, hooks, context, adopt)
+    except HookFailed as error:
+        recalled, failed = run.journal is not None and not run.journal.live, error
     if run.shadow is not None and recalled == run.shadow.again:
         call_id = context.call_id if spec.by_tool else None
         made = [d for d in run.decisions[before:] if d.seam == spec.name and (call_id is None or d.call_id == call_id)]
-        await run.shadow.judge(run, spec, context, ruling, made, adopt)
+        await run.shadow.judge(run, spec, context, (ruling, made, failed), adopt)
+    if failed is not None:
+        raise failed
     return ruling
 
 

@@ -16,16 +16,14 @@ from ..decisions import Effect, HumanAnswer, PendingApproval, Verdict
 from ..emitter import Emitter
 from ..errors import HookFailed, JournalError, RunChanged, RunError
 from ..events import AgentStart, DecisionRecord, MessageRetracted
-from ..messages import Message, ToolMessage
+from ..messages import Message, ToolMessage, Usage
 from ..queues import Queues
 from ..tools import ToolResult
 from .codec import Opaque, write_answer, write_changes, write_decision, write_effect, write_error, write_verdict
 from .past import Past, decisions_in, read_past
-from .recall import Recall
+from .recall import Recall, spent
+from .shown import Shown
 from .sqlite import Entry, Head, Journal, encode, now
-
-RELEASE_SECONDS = 0.25
-"""Released text is recorded at most this often while a reply comes in."""
 
 PASSED_OVER = frozenset({"ruling", "note"})
 """What may be left of a run's past where it goes live: hooks that are gone now had decided it."""
@@ -54,8 +52,8 @@ class RunLog(Recall):
         self._receiving = False
         self._of_chunks: list[dict[str, Any]] = []
         self._results: dict[str, ToolResult] = {}
-        self._shown: dict[tuple[str, str], list[str]] = {}
-        self._showing: asyncio.TimerHandle | None = None
+        self._shown = Shown(self.add)
+        self.released = self._shown.released
 
     # --- writing ---
 
@@ -119,6 +117,8 @@ class RunLog(Recall):
             )
         self.live = True
         assert self._listeners is not None and self.past is not None
+        for data in self.past.beside:
+            spent(run, data)
         run.events = self._listeners
         assert self._said is not None
         self._said.steering[:0], self._said.follow_up[:0] = run.queues.steering, run.queues.follow_up
@@ -270,7 +270,7 @@ class RunLog(Recall):
     def replied(self, run: Any, reply: Any, released: int) -> None:
         """What came of it, once it is in the history."""
         self._receiving = False
-        self._forget_shown()
+        self._shown.forget()
         data: dict[str, Any] = {"turn": run.turn, "stored": reply.message is not None, "released": released}
         if reply.error is not None:
             data["error"] = write_error(reply.error)
@@ -288,33 +288,19 @@ class RunLog(Recall):
             data["fired"] = fired
         self.add("reply", data)
 
-    def released(self, message_id: str, kind: str, text: str) -> None:
-        """Text was shown while its reply still comes in."""
-        self._shown.setdefault((message_id, kind), []).append(text)
-        if self._showing is None:
-            self._showing = asyncio.get_running_loop().call_later(RELEASE_SECONDS, self._record_shown)
-
-    def _record_shown(self) -> None:
-        self._showing = None
-        for (message_id, kind), pieces in self._shown.items():
-            text = "".join(pieces)
-            self.add("released", {"message": message_id, "kind": kind, "text": text, "chars": len(text)})
-        self._shown.clear()
-
-    def _forget_shown(self) -> None:
-        """It is in the history now, or retracted."""
-        self._shown.clear()
-        if self._showing is not None:
-            self._showing.cancel()
-            self._showing = None
-
     def retracted(self, message_id: str, chars: int) -> None:
         if chars and self.live:
-            self._record_shown()
+            self._shown.record()
             self.add("retracted", {"message": message_id, "chars": chars})
 
-    def direct(self, kind: str, text: str | Exception) -> None:
-        self.add("direct", {"kind": kind, **({"text": text} if isinstance(text, str) else {"error": write_error(text)})})
+    def direct(self, kind: str, answer: str | Exception, model: str, usage: Usage) -> None:
+        """How a question beside the conversation was answered, and what that cost."""
+        said = {"text": answer} if isinstance(answer, str) else {"error": write_error(answer)}
+        self.add("direct", {"kind": kind, **said, "model": model, "usage": usage})
+
+    def compacting(self, cut: int, tokens: int) -> None:
+        """The first `cut` messages are to become a summary, since the next request would have so many tokens."""
+        self.add("compacting", {"messages": cut, "tokens": tokens})
 
     def retried(self, note: DecisionRecord, failures: int, last: tuple[str, str, str] | None) -> None:
         """A failed turn is tried again. `note` says how that was announced, the rest how many failed in a row, and on what."""

@@ -19,7 +19,9 @@ from ..messages import Message, ToolMessage
 from .chain import Record, link
 from .codec import message_of, read_decision, result_of
 
-LINE = frozenset({"turn", "took", "instructions", "request", "reply", "direct", "ruling", "failed", "retried"})
+LINE = frozenset({
+    "turn", "took", "compacting", "instructions", "request", "reply", "direct", "ruling", "failed", "retried",
+})  # fmt: skip
 """Kinds of records that stand on the run's own line."""
 
 FOR_CALLS = frozenset({"prepare_tool_call", "before_tool_call", "after_tool_call"})
@@ -64,6 +66,8 @@ class Past(msgspec.Struct):
     suspended: dict[str, Any] | None = None
     shown: dict[str, int] = {}
     decisions: list[tuple[str, str | None, dict[str, Any]]] = []
+    beside: list[dict[str, Any]] = []
+    """What the questions cost that lambdas asked the model."""
 
     @property
     def suspended_calls(self) -> list[str]:
@@ -189,6 +193,8 @@ class _Reader:
     def _line(self, kind: str, data: dict[str, Any]) -> None:
         past = self.past
         if data.get("kind") == "direct":  # a question that a lambda asked, beside the run's own line
+            if kind == "direct":
+                past.beside.append(data)
             return
         item = Item(kind, data)
         if kind == "request":

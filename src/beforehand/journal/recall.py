@@ -14,7 +14,7 @@ import msgspec
 from ..decisions import Effect, HumanAnswer, Interrupt, Verdict
 from ..errors import RunError
 from ..events import DecisionRecord
-from ..messages import Message
+from ..messages import Message, Usage
 from ..tools import ToolResult
 from .codec import (
     message_of, read, read_answer, read_changes, read_decision, read_effect, read_error, read_verdict, result_of,
@@ -69,14 +69,15 @@ class Recall:
         return _NOTHING if self.live or self.past is None else self.past.line
 
     def _next(self, kind: str) -> dict[str, Any] | None:
-        """The next record on the run's own line, if it is of this kind. Rulings nobody asks for any more are passed over."""
+        """The next record on the run's own line, if it is of this kind. Rulings nobody asks for any more are passed over then."""
         line = self.line
-        while line:
-            if line[0].kind == kind:
-                return line.popleft().data
-            if line[0].kind != "ruling":
+        for place, item in enumerate(line):
+            if item.kind == kind:
+                for _ in range(place + 1):
+                    line.popleft()
+                return item.data
+            if item.kind != "ruling":
                 return None
-            line.popleft()
         return None
 
     def refill(self, run: Any) -> None:
@@ -178,10 +179,25 @@ class Recall:
         around = {"run_id": run.run_id, "loop": run.loop, "turn": run.turn, "seam": seam, "call_id": data.get("call")}
         run.decisions += [read_decision(decision, **around) for decision in data.get("decisions", ())]
 
-    def past_direct(self) -> str | None:
-        """The recorded answer to a request beside the conversation."""
+    def past_direct(self, run: Any) -> str | None:
+        """The recorded answer to a request beside the conversation, which counts as sent and paid for."""
+        if self._answer() != "direct":
+            return None
         self._next("request")
-        return _text_of(self._next("direct"))
+        data = self._next("direct")
+        assert data is not None
+        spent(run, data)
+        return _text_of(data)
+
+    def past_compaction(self) -> tuple[int, int] | None:
+        """How many messages were to become a summary before the request that is being prepared, and its tokens without that.
+
+        (0, 0) if there was to be none; `None` if nothing is recorded about it.
+        """
+        if not self.line:
+            return None
+        data = self._next("compacting")
+        return (0, 0) if data is None else (data["messages"], data["tokens"])
 
     def past_failure(self) -> bool:
         """Whether it is on record that the run fails here, and was tried again."""
@@ -229,3 +245,10 @@ def _text_of(data: dict[str, Any] | None) -> str | None:
     if data is not None and "error" in data:
         raise read_error(data["error"])
     return None if data is None else data["text"]
+
+
+def spent(run: Any, data: dict[str, Any]) -> None:
+    """A question beside the conversation was sent, and cost this."""
+    run.requests_sent += 1
+    if "usage" in data:
+        run.add_usage(read(data["usage"], Usage), data["model"])
