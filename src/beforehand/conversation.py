@@ -103,6 +103,13 @@ class Conversation(Channel):
 
     # --- recorded runs ---
 
+    def of_recorded(self, run_id: str) -> Conversation:
+        """Where a recorded run belongs: this talk, or one of its inner loops. `ConfigError` for a loop that is not there."""
+        from . import durable
+
+        name = durable.loop_of(self.plan, run_id)
+        return self if name == "main" else self.loop(name)
+
     async def resume_recorded(
         self, run_id: str, answers: Mapping[str, HumanAnswer] | None = None, *, check: bool = True, deps: Any = None,
         strict: bool = False,
@@ -112,11 +119,16 @@ class Conversation(Channel):
 
     def stream_recorded(
         self, run_id: str, answers: Mapping[str, HumanAnswer] | None = None, *, deps: Any = None, strict: bool = False,
-        events: Iterable[str] = (),
+        events: Iterable[str] = (), around: Callable[[Coroutine[Any, Any, RunResult]], Coroutine[Any, Any, RunResult]] | None = None,
     ) -> EventStream:  # fmt: skip
-        """`resume_recorded` as an async iterator of events, from where the record ends."""
+        """`resume_recorded` as an async iterator of events, from where the record ends. `around` wraps the run."""
         run = self._again(deps)
-        return self._stream(run, lambda: self.go_on(run, run_id, answers, strict=strict), events)
+
+        def start() -> Coroutine[Any, Any, RunResult]:
+            going = self.go_on(run, run_id, answers, strict=strict)
+            return going if around is None else around(going)
+
+        return self._stream(run, start, events)
 
     def _again(self, deps: Any) -> RunState:
         """A run that will go over its past, with an empty history: the record holds what came before it."""
