@@ -281,7 +281,9 @@ class RunLog(Recall):
         if run.hook_queue:
             data["queue"] = run.hook_queue
         if run.resend:
-            data["resend"], data["askers"] = True, run.askers
+            data["resend"] = True
+        if run.askers:  # an interrupt that wants a resend names them before the run does
+            data["askers"] = run.askers
         if self._of_chunks:
             data["decisions"], self._of_chunks = self._of_chunks, []
         if fired := self._new_counts(run):
