@@ -133,6 +133,8 @@ async def _may_retry(
         return None
     if showed:
         why = "text of the failed reply has been shown, and it is not said twice"
+    elif isinstance(error, HookFailed) and error.acted:
+        why = "the hook's code had called tools by then, and trying again would call them again"
     elif isinstance(error, RequestTooLarge | ContextTooLong):
         why = "only a shorter request would help"
     elif run.limits.max_turns is not None and run.turn >= run.limits.max_turns:

@@ -222,8 +222,11 @@ async def _ask_or_recall(
 ) -> tuple[Ruling, bool]:
     """What the hooks have decided about this before, if that is on record; else ask them, and record what they decide."""
     journal, call_id = run.journal, context.call_id if spec.by_tool else None
-    past = journal.past_ruling(run, spec.name, call_id)
-    if past is None:
+    beside = call_id is None and run.is_aside  # about what a hook does meanwhile, and so not on the run's own line
+    past = None if beside else journal.past_ruling(run, spec.name, call_id)
+    if beside:
+        pass
+    elif past is None:
         await journal.go_live(run)
     elif not past.again:
         return _recalled(run, spec, hooks, context, past), True
@@ -293,6 +296,7 @@ async def _failed(run: RunState, spec: SeamSpec, hook: Hook, context: Any, error
         return Block(f"hook {hook.name!r} failed, so this was not let pass: it {why}")
     shown = error if isinstance(error, Exception) and spec.value is not None else None
     failure = HookFailed(hook.name, spec.name, hook.where, why)
+    failure.acted = getattr(error, "acted", False)
     if run.plan.recovery is not None and spec.value is not None:
         failure.judged = context
     raise failure from shown

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..contexts import digest_of
-from ..decisions import Effect, HumanAnswer, PendingApproval, Verdict
+from ..decisions import Effect, HumanAnswer, PendingApproval, Queue, Verdict
 from ..emitter import Emitter
 from ..errors import HookFailed, JournalError, RunChanged, RunError
 from ..events import AgentStart, DecisionRecord, MessageRetracted
@@ -21,7 +21,7 @@ from ..queues import Queues
 from ..tools import ToolResult
 from .codec import Opaque, write_answer, write_changes, write_decision, write_effect, write_error, write_verdict
 from .past import Past, decisions_in, read_past
-from .recall import Recall, spent
+from .recall import Recall
 from .shown import Shown
 from .sqlite import Entry, Head, Journal, encode, now
 
@@ -48,7 +48,7 @@ class RunLog(Recall):
         """How many of the recorded messages the run has stored again."""
         self._listeners: Emitter | None = None
         self._said: Queues | None = None
-        self._open: dict[tuple[str, str | None], list[tuple[DecisionRecord, Verdict | str | None, tuple[Effect, ...]]]] = {}
+        self._open: dict[tuple[str, str | None], list[tuple[DecisionRecord | None, Verdict | str | None, tuple[Effect, ...]]]] = {}
         self._receiving = False
         self._of_chunks: list[dict[str, Any]] = []
         self._results: dict[str, ToolResult] = {}
@@ -117,8 +117,6 @@ class RunLog(Recall):
             )
         self.live = True
         assert self._listeners is not None and self.past is not None
-        for data in self.past.beside:
-            spent(run, data)
         run.events = self._listeners
         assert self._said is not None
         self._said.steering[:0], self._said.follow_up[:0] = run.queues.steering, run.queues.follow_up
@@ -189,6 +187,10 @@ class RunLog(Recall):
         else:
             self._open.setdefault((seam, call_id), []).append((entry, verdict, effects))
 
+    def queued(self, seam: str, call_id: str | None, message: Message) -> None:
+        """Code that a hook or a tool runs has queued a message: an effect of the ruling, or of the tool's outcome."""
+        self._open.setdefault((seam, call_id), []).append((None, None, (Queue(message),)))
+
     def ruled(self, run: Any, seam: str, call_id: str | None, names: list[str], ruling: Any, times: list[int]) -> None:
         """The hooks of a seam have been asked. `ruling` is what one of them raised, where that ended the run.
 
@@ -206,7 +208,7 @@ class RunLog(Recall):
         if seam == "get_api_key":
             data["again"] = True  # a key is never written down
         if made:
-            data["decisions"] = [write_decision(entry) for entry, _, _ in made]
+            data["decisions"] = [write_decision(entry) for entry, _, _ in made if entry is not None]
             effects = [write_effect(effect) for _, _, given in made for effect in given]
             if effects:
                 data["effects"] = effects
@@ -225,6 +227,11 @@ class RunLog(Recall):
                 data["again"] = True
         if fired := self._new_counts(run):
             data["fired"] = fired
+        about = run.parent_call_id if call_id is None else call_id
+        if run.lambdas and about in run.lambdas:
+            data["lambdas"] = run.lambdas[about]
+        if call_id is None and run.is_aside:
+            data["beside"] = True
         self.add("ruling", data)
 
     def ruled_again(self, seam: str, call_id: str | None) -> None:
@@ -288,6 +295,8 @@ class RunLog(Recall):
             data["decisions"], self._of_chunks = self._of_chunks, []
         if fired := self._new_counts(run):
             data["fired"] = fired
+        if run.lambdas and run.parent_call_id in run.lambdas:
+            data["lambdas"] = run.lambdas[run.parent_call_id]
         self.add("reply", data)
 
     def retracted(self, message_id: str, chars: int) -> None:
@@ -295,10 +304,10 @@ class RunLog(Recall):
             self._shown.record()
             self.add("retracted", {"message": message_id, "chars": chars})
 
-    def direct(self, kind: str, answer: str | Exception, model: str, usage: Usage) -> None:
-        """How a question beside the conversation was answered, and what that cost."""
+    def direct(self, asked: dict[str, Any], answer: str | Exception, usage: Usage) -> None:
+        """How a question beside the conversation was answered, and what that cost. `asked`: its kind, model, digest, by whom."""
         said = {"text": answer} if isinstance(answer, str) else {"error": write_error(answer)}
-        self.add("direct", {"kind": kind, **said, "model": model, "usage": usage})
+        self.add("direct", {**asked, **said, "usage": usage})
 
     def compacting(self, cut: int, tokens: int) -> None:
         """The first `cut` messages are to become a summary, since the next request would have so many tokens."""
@@ -333,6 +342,8 @@ class RunLog(Recall):
         }  # fmt: skip
         if call.parent_id is not None:
             data["parent"] = call.parent_id
+        if queued := self._open.pop(("lambda", call.id), ()):
+            data["queued"] = [write_effect(effect) for _, _, effects in queued for effect in effects]
         if self.journal.raw and raw is not None and raw is not call.result:
             data["raw"] = raw
         self._results[call.id] = call.result

@@ -14,8 +14,9 @@ import msgspec
 from ..decisions import Effect, HumanAnswer, Interrupt, Verdict
 from ..errors import RunError
 from ..events import DecisionRecord
-from ..messages import Message, Usage
+from ..messages import Message
 from ..tools import ToolResult
+from .aside import recall_lambdas, spent
 from .codec import (
     message_of, read, read_answer, read_changes, read_decision, read_effect, read_error, read_verdict, result_of,
 )  # fmt: skip
@@ -111,13 +112,24 @@ class Recall:
         around = {"run_id": run.run_id, "loop": run.loop, "turn": run.turn, "seam": seam, "call_id": call_id}
         if data.get("fired"):
             self._restore_counts(run, data["fired"])
+        decided = [read_decision(decision, **around) for decision in (*data.get("notes", ()), *data.get("decisions", ()))]
+        effects = [read_effect(effect) for effect in data.get("effects", ())]
+        for inside, inner_id, inner in self._lambdas(run, call_id, data):
+            decided += [read_decision(d, **{**around, "seam": inside, "call_id": inner_id}) for d in inner.get("decisions", ())]
+            effects += [read_effect(effect) for effect in inner.get("effects", ())]
         return PastRuling(
             read_changes(data.get("changes", {}), run),
             [(read_verdict(v), v_hook, v_where) for v, v_hook, v_where in data.get("heard", ())],
-            [read_effect(effect) for effect in data.get("effects", ())],
-            [read_decision(decision, **around) for decision in data.get("decisions", ())],
+            effects, decided,
             data.get("again", False), read_error(data["failed"]) if "failed" in data else None,
         )
+
+    def _lambdas(self, run: Any, about: str | None, data: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:
+        """The rulings about what lambdas did who had a say in this one. Those that are asked again do it over."""
+        if "lambdas" not in data or (data.get("again") and "failed" not in data):
+            return []
+        assert self.past is not None
+        return recall_lambdas(run, self.past, run.parent_call_id if about is None else about, data["lambdas"])
 
     def _past_ruling_of_call(self, seam: str, call_id: str) -> dict[str, Any] | None:
         call = self.past_call(call_id)
@@ -176,6 +188,7 @@ class Recall:
         """Decisions that count without anything that asks for them again."""
         if data.get("fired"):
             self._restore_counts(run, data["fired"])
+        self._lambdas(run, None, data)
         around = {"run_id": run.run_id, "loop": run.loop, "turn": run.turn, "seam": seam, "call_id": data.get("call")}
         run.decisions += [read_decision(decision, **around) for decision in data.get("decisions", ())]
 
@@ -186,6 +199,14 @@ class Recall:
         self._next("request")
         data = self._next("direct")
         assert data is not None
+        spent(run, data)
+        return _text_of(data)
+
+    def past_aside(self, run: Any, by: str, digest: str) -> str | None:
+        """The recorded answer to this question of a lambda, which a process asked that ended before the lambda did."""
+        data = None if self.past is None else self.past.beside.get(by)
+        if data is None or data["digest"] != digest:
+            return None
         spent(run, data)
         return _text_of(data)
 
@@ -220,6 +241,10 @@ class Recall:
         run.usage_cost = max(run.usage_cost, call.outcome["cost"])
         return call.outcome["outcome"], result_of(call.outcome["result"])
 
+    def past_queue(self, call: PastCall) -> list[Message]:
+        """The messages that code queued which a tool ran."""
+        return [message_of(effect["message"]) for effect in (call.outcome or {}).get("queued", ())]
+
     def past_intent(self, call_id: str) -> dict[str, Any] | None:
         """The intent of a call that has begun and has no outcome."""
         call = self.past_call(call_id)
@@ -245,10 +270,3 @@ def _text_of(data: dict[str, Any] | None) -> str | None:
     if data is not None and "error" in data:
         raise read_error(data["error"])
     return None if data is None else data["text"]
-
-
-def spent(run: Any, data: dict[str, Any]) -> None:
-    """A question beside the conversation was sent, and cost this."""
-    run.requests_sent += 1
-    if "usage" in data:
-        run.add_usage(read(data["usage"], Usage), data["model"])
