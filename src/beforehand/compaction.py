@@ -12,12 +12,13 @@ from collections.abc import Sequence
 import msgspec
 
 from .decisions import Answer, Block
+from .direct import ask_directly
 from .errors import Aborted, BeforehandError, HookFailed, Stop, describe
 from .events import DecisionMade, HistoryCompacted
 from .hooks.dispatch import dispatch
 from .history import estimate_tokens, size_of
 from .messages import AssistantMessage, Message, Options, Request, ToolCall, ToolMessage, UserMessage, clean
-from .request import ask_directly, overhead
+from .request import overhead
 from .seams import BY_NAME, Compaction
 from .state import RunState
 

@@ -24,6 +24,9 @@ from .recovery import Attempts
 from .results import RunResult, result_of
 from .state import RunState
 
+Around = Callable[[Coroutine[Any, Any, RunResult]], Coroutine[Any, Any, RunResult]]
+"""Wraps a run under way."""
+
 CANCELLED = "No result: the run was cancelled while this call was under way. Whether it ran is not known."
 
 
@@ -78,7 +81,7 @@ class Conversation(Channel):
         deps: Any = None,
         limits: Limits | None = None,
         events: Iterable[str] = (),
-        around: Callable[[Coroutine[Any, Any, RunResult]], Coroutine[Any, Any, RunResult]] | None = None,
+        around: Around | None = None,
     ) -> EventStream:
         """`run` as an async iterator of events. Leaving the loop aborts the run; its error is raised at the end.
 
@@ -119,7 +122,7 @@ class Conversation(Channel):
 
     def stream_recorded(
         self, run_id: str, answers: Mapping[str, HumanAnswer] | None = None, *, deps: Any = None, strict: bool = False,
-        events: Iterable[str] = (), around: Callable[[Coroutine[Any, Any, RunResult]], Coroutine[Any, Any, RunResult]] | None = None,
+        events: Iterable[str] = (), around: Around | None = None,
     ) -> EventStream:  # fmt: skip
         """`resume_recorded` as an async iterator of events, from where the record ends. `around` wraps the run."""
         run = self._again(deps)

@@ -205,7 +205,7 @@ async def take_up(
             outer = run_id.removesuffix(f"/{call_id}")
             raise UsageError(f"run {run_id} was made inside a call: resume {outer}, which goes on with it")
         if (loop := recorded.past.start["loop"]) != run.loop:
-            raise UsageError(f"run {run_id} was made in loop {loop!r}, and this is {run.loop!r}: resume it with agent.resume(...)")
+            raise UsageError(f"run {run_id} was made in loop {loop!r}, and this is {run.loop!r}: resume it with agent.resume()")
         await record_answers(recorded, answers)
         for message in recorded.before():
             history.append(message)

@@ -11,15 +11,14 @@ from typing import Any
 
 import msgspec
 
-from .contexts import digest_of, request_value
 from .decisions import Answer, Block
 from .draft import Outgoing
-from .errors import Aborted, ConfigError, RequestBlocked, RequestTooLarge, RunError, describe
+from .errors import Aborted, ConfigError, RequestTooLarge, RunError, describe
 from .hooks.check import Refused
 from .hooks.dispatch import Ruling, dispatch
 from .history import History, HistoryView, estimate_tokens
 from .messages import (
-    NO_USAGE, AssistantMessage, Image, Message, MessageStop, Request, Text, Thinking, ToolCall, ToolMessage, is_sendable,
+    AssistantMessage, Image, Message, MessageStop, Request, Text, Thinking, ToolCall, ToolMessage, is_sendable,
 )  # fmt: skip
 from .models.base import NO_CALL_INFO, CallInfo, Finish, ImageDelta, Model, ModelEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from .observing import WatchedStream
@@ -73,7 +72,7 @@ async def prepare_request(run: RunState) -> Outgoing:
     window = model.context_tokens if run.limits.context_tokens is None else run.limits.context_tokens
     if window is not None:
         _check_size(request, model, window)
-    info = await _call_info(run, model) if hooks.get_api_key or run.events.watches_wire else NO_CALL_INFO
+    info = await call_info(run, model) if hooks.get_api_key or run.events.watches_wire else NO_CALL_INFO
     if run.aborted:
         raise Aborted(run.signal.reason or "aborted")
     if tools is not run.enabled:
@@ -186,10 +185,10 @@ def _check_size(request: Request, model: Model, window: int) -> None:
         )
 
 
-async def _call_info(run: RunState, model: Model, asking: Any = None) -> CallInfo:
+async def call_info(run: RunState, model: Model, asking: Any = None) -> CallInfo:
     """The key for this request (seam 7), and who watches the wire. Neither is part of the request."""
     key = None
-    if asked := _others(run.hooks.get_api_key, asking):
+    if asked := others(run.hooks.get_api_key, asking):
         ruling = await dispatch(run, KEY, asked, KeyRequest(run.info, model.provider, model.endpoint))
         key = ruling.changes.get("key")
     return CallInfo(key, run.wire_event if run.events.watches_wire else None)
@@ -265,73 +264,7 @@ class _Failing(AsyncIterator[ModelEvent]):
         raise self._error
 
 
-async def ask_directly(run: RunState, request: Request, kind: RequestKind) -> str:
-    """A request of our own beside the conversation (a summary): passes seams 7 and 8 and nothing else."""
-    outgoing = Outgoing(request, run.model, await _call_info(run, run.model))
-    answer = await _answered_at_the_gate(run, outgoing, kind, run.hooks.authorize_request)
-    if answer is not None:
-        return answer
-    if run.journal is not None:
-        if (past := run.journal.past_direct(run)) is not None:
-            return str(past)
-        await run.journal.go_live(run)
-    return await _text_from(run, outgoing, kind, None)
-
-
-async def ask_aside(run: RunState, request: Request, by: str, asking: Any, model: Model) -> str:
-    """A lambda's own question: passes seams 7 and 8, without the hook on whose behalf it is made. `asking` is its function.
-
-    `by` says which question of which lambda it is. One that has been answered in a process that is gone is not asked again.
-    """
-    if run.journal is not None:
-        past = run.journal.past_aside(run, by, digest_of(request_value(request)))
-        if past is not None:
-            return str(past)
-    outgoing = Outgoing(request, model, await _call_info(run, model, asking))
-    answer = await _answered_at_the_gate(run, outgoing, "direct", _others(run.hooks.authorize_request, asking))
-    return await _text_from(run, outgoing, "direct", by) if answer is None else answer
-
-
-async def _answered_at_the_gate(run: RunState, outgoing: Outgoing, kind: RequestKind, hooks: Sequence[Any]) -> str | None:
-    """What a hook at 8 answers itself; `None`: the request may leave. Raises `RequestBlocked`."""
-    ruling = await authorize(run, outgoing, kind, hooks)
-    if ruling is None:
-        return None
-    if isinstance(ruling.verdict, Answer):
-        return answer_message(ruling.verdict.value).text
-    raise RequestBlocked(f"the {kind} request was blocked: {getattr(ruling.verdict, 'reason', None) or 'no reason given'}")
-
-
-async def _text_from(run: RunState, outgoing: Outgoing, kind: RequestKind, by: str | None) -> str:
-    """Send a request and read the text of its answer."""
-    request, model, asked = outgoing.request, outgoing.model, {}
-    if run.journal is not None:
-        digest = digest_of(request_value(request))
-        asked = {"kind": kind, "model": model.name, "digest": digest, **({} if by is None else {"by": by})}
-        await run.journal.request(run, request, model, kind, digest)
-    texts: list[str] = []
-    usage = NO_USAGE
-    outer_scope = run.scope
-    run.enter_streaming()
-    try:
-        async for event in send(run, outgoing, kind):
-            if type(event) is TextDelta:
-                texts.append(event.text)
-            elif type(event) is Finish:
-                usage = event.usage
-                run.add_usage(usage, model.name)
-    except Exception as error:
-        if run.journal is not None:
-            run.journal.direct(asked, error, usage)
-        raise
-    finally:
-        run.leave_guarded(outer_scope)
-    if run.journal is not None:
-        run.journal.direct(asked, "".join(texts), usage)
-    return "".join(texts)
-
-
-def _others(hooks: Sequence[Any], asking: Any) -> Sequence[Any]:
+def others(hooks: Sequence[Any], asking: Any) -> Sequence[Any]:
     return hooks if asking is None else [h for h in hooks if h is not asking and h.fn is not asking]
 
 

@@ -39,7 +39,7 @@ def sent(agent: Agent) -> int:
 
 def answered(records: list[Record]) -> int:
     """How many requests have their answer on record, or a failure that the run has gone on after."""
-    done, failed = 0, {run: 0 for run in {r.run_id for r in records}}
+    done, failed = 0, dict.fromkeys({r.run_id for r in records}, 0)
     for r in records:
         if r.kind == "direct" or (r.kind == "reply" and "error" not in r.data):
             done += 1

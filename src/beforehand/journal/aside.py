@@ -19,6 +19,12 @@ def prefix_of(about: str | None, number: int) -> str:
     return f"lambda_{number}" if about is None else f"{about}/lambda_{number}"
 
 
+def lambdas_so_far(run: Any, call_id: str | None) -> int:
+    """How many lambdas have been asked about a call, or on the run's own line."""
+    counted: dict[str | None, int] = run.lambdas or {}
+    return counted.get(run.parent_call_id if call_id is None else call_id, 0)
+
+
 def recall_lambdas(run: Any, past: Past, about: str | None, upto: int) -> list[tuple[str, str, dict[str, Any]]]:
     """Count the lambdas of a recorded ruling, and what they did. Returns the rulings about their calls: seam, call, data."""
     counted = run.lambdas = run.lambdas or {}

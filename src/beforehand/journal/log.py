@@ -12,13 +12,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..contexts import digest_of
-from ..decisions import Effect, HumanAnswer, PendingApproval, Queue, Verdict
+from ..decisions import Effect, HumanAnswer, PendingApproval, Queue
 from ..emitter import Emitter
 from ..errors import HookFailed, JournalError, RunChanged, RunError
 from ..events import AgentStart, DecisionRecord, MessageRetracted
 from ..messages import Message, ToolMessage, Usage
 from ..queues import Queues
 from ..tools import ToolResult
+from .aside import lambdas_so_far
 from .codec import Opaque, write_answer, write_changes, write_decision, write_effect, write_error, write_verdict
 from .past import Past, decisions_in, read_past
 from .recall import Recall
@@ -48,7 +49,7 @@ class RunLog(Recall):
         """How many of the recorded messages the run has stored again."""
         self._listeners: Emitter | None = None
         self._said: Queues | None = None
-        self._open: dict[tuple[str, str | None], list[tuple[DecisionRecord | None, Verdict | str | None, tuple[Effect, ...]]]] = {}
+        self._open: dict[tuple[str, str | None], list[tuple[DecisionRecord | None, tuple[Effect, ...]]]] = {}
         self._receiving = False
         self._of_chunks: list[dict[str, Any]] = []
         self._results: dict[str, ToolResult] = {}
@@ -178,18 +179,16 @@ class RunLog(Recall):
 
     # --- rulings ---
 
-    def decided(
-        self, seam: str, call_id: str | None, entry: DecisionRecord, verdict: Verdict | str | None, effects: tuple[Effect, ...]
-    ) -> None:
+    def decided(self, seam: str, call_id: str | None, entry: DecisionRecord, effects: tuple[Effect, ...]) -> None:
         """A hook decided or failed. It is recorded with the ruling it belongs to."""
         if seam == "on_chunk":
             self._of_chunks.append(write_decision(entry, call_id=entry.call_id))
         else:
-            self._open.setdefault((seam, call_id), []).append((entry, verdict, effects))
+            self._open.setdefault((seam, call_id), []).append((entry, effects))
 
     def queued(self, seam: str, call_id: str | None, message: Message) -> None:
         """Code that a hook or a tool runs has queued a message: an effect of the ruling, or of the tool's outcome."""
-        self._open.setdefault((seam, call_id), []).append((None, None, (Queue(message),)))
+        self._open.setdefault((seam, call_id), []).append((None, (Queue(message),)))
 
     def ruled(self, run: Any, seam: str, call_id: str | None, names: list[str], ruling: Any, times: list[int]) -> None:
         """The hooks of a seam have been asked. `ruling` is what one of them raised, where that ended the run.
@@ -208,8 +207,8 @@ class RunLog(Recall):
         if seam == "get_api_key":
             data["again"] = True  # a key is never written down
         if made:
-            data["decisions"] = [write_decision(entry) for entry, _, _ in made if entry is not None]
-            effects = [write_effect(effect) for _, _, given in made for effect in given]
+            data["decisions"] = [write_decision(entry) for entry, _ in made if entry is not None]
+            effects = [write_effect(effect) for _, given in made for effect in given]
             if effects:
                 data["effects"] = effects
         if failed is not None:
@@ -227,9 +226,8 @@ class RunLog(Recall):
                 data["again"] = True
         if fired := self._new_counts(run):
             data["fired"] = fired
-        about = run.parent_call_id if call_id is None else call_id
-        if run.lambdas and about in run.lambdas:
-            data["lambdas"] = run.lambdas[about]
+        if lambdas := lambdas_so_far(run, call_id):
+            data["lambdas"] = lambdas
         if call_id is None and run.is_aside:
             data["beside"] = True
         self.add("ruling", data)
@@ -295,8 +293,8 @@ class RunLog(Recall):
             data["decisions"], self._of_chunks = self._of_chunks, []
         if fired := self._new_counts(run):
             data["fired"] = fired
-        if run.lambdas and run.parent_call_id in run.lambdas:
-            data["lambdas"] = run.lambdas[run.parent_call_id]
+        if lambdas := lambdas_so_far(run, None):
+            data["lambdas"] = lambdas
         self.add("reply", data)
 
     def retracted(self, message_id: str, chars: int) -> None:
@@ -343,7 +341,7 @@ class RunLog(Recall):
         if call.parent_id is not None:
             data["parent"] = call.parent_id
         if queued := self._open.pop(("lambda", call.id), ()):
-            data["queued"] = [write_effect(effect) for _, _, effects in queued for effect in effects]
+            data["queued"] = [write_effect(effect) for _, effects in queued for effect in effects]
         if self.journal.raw and raw is not None and raw is not call.result:
             data["raw"] = raw
         self._results[call.id] = call.result

@@ -10,10 +10,10 @@ import msgspec
 
 from ..calls import Call, NestedResult
 from ..decisions import Approve, Deny, Edit, HumanAnswer
+from ..direct import ask_aside
 from ..errors import ConfigError, HookFailed, RequestBlocked
 from ..frozen import thaw
 from ..messages import Options, Request, UserMessage, clean
-from ..request import ask_aside
 from ..sandbox import BridgeRefused
 from ..seams import BY_NAME
 from ..settings import GRANTED
