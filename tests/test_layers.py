@@ -38,6 +38,7 @@ LAYERS = (
     ("gating",),
     ("toolcall",),
     ("request", "respond"),
+    ("direct",),
     ("workspace",),  # lambdas call tools and the model
     ("batch", "compaction", "closing", "replies"),
     ("recovery",),

@@ -230,15 +230,21 @@ class Agent:
         `answers` by call id are a person's; a waiting call without one is refused, but with `answers=None` it stays open.
         A finished run gives its recorded result. One that ended in an error tries again what failed. If tools or hooks have
         changed since it began, that is logged, or with `strict=True` a `RunChanged` error. Raises `UnknownRun`, `RunBusy`.
+        A run of an inner loop goes on in a loop of that name.
         """
-        return await self.conversation().resume_recorded(run_id, answers, check=check, deps=deps, strict=strict)
+        talk = self.conversation()
+        going = talk.of_recorded(run_id).resume_recorded(run_id, answers, check=check, deps=deps, strict=strict)
+        return await (supervise(talk, going) if self.plan.loops else going)
 
     def stream_resume(
         self, run_id: str, answers: Mapping[str, HumanAnswer] | None = None, *, deps: Any = None, strict: bool = False,
         events: Iterable[str] = (),
     ) -> EventStream:  # fmt: skip
         """`resume` as an async iterator of events, from where the record ends."""
-        return self.conversation().stream_recorded(run_id, answers, deps=deps, strict=strict, events=events)
+        talk = self.conversation()
+        around = functools.partial(supervise, talk) if self.plan.loops else None
+        where = talk.of_recorded(run_id)
+        return where.stream_recorded(run_id, answers, deps=deps, strict=strict, events=events, around=around)
 
     def stream(
         self,

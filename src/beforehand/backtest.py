@@ -19,12 +19,13 @@ from .hooks.registry import HookSet
 from .journal.past import Past, PastCall
 from .journal.recall import Recall
 from .journal.store import Store
-from .limits import Limits
+from .limits import Limits, Recovery
 from .loop import run_loop
 from .messages import AssistantMessage, Options, Request, ToolSpec
 from .models.base import NO_CALL_INFO, CallInfo, Model, ModelEvent
 from .plan import HookSource, Plan
 from .queues import Queues
+from .recovery import Attempts
 from .schema import Rejected, read_object
 from .shadow import KINDS, Difference, Shadow
 from .state import RunState
@@ -85,6 +86,7 @@ async def _go_over(recorded: Recorded, hooks: Callable[[str], HookSet]) -> Shado
     run.loop = loop
     run.poll_first = past.start["poll_first"]
     run.use_limits(recorded.limits.with_(max_result_chars=None, slow_hook_ms=None, context_tokens=None))
+    run.attempts = Attempts()
     run.shadow = Shadow(hooks(loop), again=True)
     run.hooks = run.shadow.visiting(HookSet((), loop), _seams_asked(past))
     Rehearsal(past).begin(run)
@@ -119,6 +121,16 @@ class Rehearsal(Recall):
     async def go_live(self, run: Any) -> None:
         raise RecordEnds
 
+    async def failed(self, run: Any, error: Exception) -> None:
+        if not self.past_failure():
+            raise RecordEnds
+
+    def past_retry(self) -> dict[str, Any]:
+        again = super().past_retry()
+        if again is None:
+            raise RecordEnds
+        return again
+
     def past_outcome(self, run: Any, call_id: str) -> tuple[str, ToolResult] | None:
         """What became of a call, with what its body gave before the hooks at 13, if that was kept."""
         call = self.past_call(call_id)
@@ -144,7 +156,7 @@ class Rehearsal(Recall):
         """Nothing is written."""
 
     decided = ruled = ruled_again = receiving = note = text = direct = released = _nothing
-    retracted = outcome = ask = failed = replied = retried = _nothing
+    compacting = retracted = outcome = ask = replied = retried = _nothing
 
     def turn(self, run: Any, cause: str | None, incoming: Sequence[Any]) -> None:
         self._next("turn")
@@ -191,6 +203,7 @@ def _plan(past: Past) -> Plan:
         dynamic=(lambda _: "",) if any(item.kind == "instructions" for item in past.line) else (), tools=_tools(past),
         hooks=HookSource(HookSet()), limits=Limits(), options=Options(), tool_mode=start["tool_mode"], prices={}, on_ask=None,
         resolve_model=lambda name: Absent(*name.split(":", 1)), resolved={}, name=start["agent"],
+        recovery=Recovery() if any(item.kind == "retried" for item in past.line) else None,
     )  # fmt: skip
 
 

@@ -12,12 +12,13 @@ from collections.abc import Sequence
 import msgspec
 
 from .decisions import Answer, Block
+from .direct import ask_directly
 from .errors import Aborted, BeforehandError, HookFailed, Stop, describe
 from .events import DecisionMade, HistoryCompacted
 from .hooks.dispatch import dispatch
 from .history import estimate_tokens, size_of
 from .messages import AssistantMessage, Message, Options, Request, ToolCall, ToolMessage, UserMessage, clean
-from .request import ask_directly, overhead
+from .request import overhead
 from .seams import BY_NAME, Compaction
 from .state import RunState
 
@@ -124,9 +125,17 @@ async def keep_in_bounds(run: RunState) -> None:
     messages = run.context.view()
     extra = overhead(run.system, run.tool_specs, run.options.max_tokens)
     size = estimate_tokens(messages) + extra
-    if size < run.compact_at:
+    past = None if run.journal is None else run.journal.past_compaction()
+    if past is not None:  # it is on record whether there was anything to do, whatever the tools have become since then
+        cut, size = past
+    elif size >= run.compact_at:
+        cut = _tail(messages, max(threshold - extra, 0) // 4)
+        if run.journal is not None:
+            run.journal.compacting(cut, size)
+    else:
         return
-    cut = _tail(messages, max(threshold - extra, 0) // 4)
+    if not size:
+        return
     if estimate_tokens(messages[:cut]) < threshold // 8:
         done = Compacted(None, reason="what could be summarised is too little to make a difference")
     else:

@@ -24,6 +24,9 @@ from .recovery import Attempts
 from .results import RunResult, result_of
 from .state import RunState
 
+Around = Callable[[Coroutine[Any, Any, RunResult]], Coroutine[Any, Any, RunResult]]
+"""Wraps a run under way."""
+
 CANCELLED = "No result: the run was cancelled while this call was under way. Whether it ran is not known."
 
 
@@ -78,7 +81,7 @@ class Conversation(Channel):
         deps: Any = None,
         limits: Limits | None = None,
         events: Iterable[str] = (),
-        around: Callable[[Coroutine[Any, Any, RunResult]], Coroutine[Any, Any, RunResult]] | None = None,
+        around: Around | None = None,
     ) -> EventStream:
         """`run` as an async iterator of events. Leaving the loop aborts the run; its error is raised at the end.
 
@@ -103,6 +106,13 @@ class Conversation(Channel):
 
     # --- recorded runs ---
 
+    def of_recorded(self, run_id: str) -> Conversation:
+        """Where a recorded run belongs: this talk, or one of its inner loops. `ConfigError` for a loop that is not there."""
+        from . import durable
+
+        name = durable.loop_of(self.plan, run_id)
+        return self if name == "main" else self.loop(name)
+
     async def resume_recorded(
         self, run_id: str, answers: Mapping[str, HumanAnswer] | None = None, *, check: bool = True, deps: Any = None,
         strict: bool = False,
@@ -112,11 +122,16 @@ class Conversation(Channel):
 
     def stream_recorded(
         self, run_id: str, answers: Mapping[str, HumanAnswer] | None = None, *, deps: Any = None, strict: bool = False,
-        events: Iterable[str] = (),
+        events: Iterable[str] = (), around: Around | None = None,
     ) -> EventStream:  # fmt: skip
-        """`resume_recorded` as an async iterator of events, from where the record ends."""
+        """`resume_recorded` as an async iterator of events, from where the record ends. `around` wraps the run."""
         run = self._again(deps)
-        return self._stream(run, lambda: self.go_on(run, run_id, answers, strict=strict), events)
+
+        def start() -> Coroutine[Any, Any, RunResult]:
+            going = self.go_on(run, run_id, answers, strict=strict)
+            return going if around is None else around(going)
+
+        return self._stream(run, start, events)
 
     def _again(self, deps: Any) -> RunState:
         """A run that will go over its past, with an empty history: the record holds what came before it."""
@@ -332,7 +347,8 @@ class Conversation(Channel):
             await durable.begin_record(run, prompts, durable.base_of(self._history, run.first_message, self._recorded))
         async with durable.until_its_end(run):
             await run_loop(run, prompts)
-        self._recorded = run.run_id, run.first_message, len(self._history)
+        # The next run begins with what a summary has left: no recorded run ends in that.
+        self._recorded = None if run.lasting is not None else (run.run_id, run.first_message, len(self._history))
 
     def _stream(self, run: RunState, start: Callable[[], Coroutine[Any, Any, RunResult]], events: Iterable[str]) -> EventStream:
         def left(task: asyncio.Task[None]) -> None:

@@ -20,7 +20,7 @@ from .journal.codec import message_of, read, read_error
 from .journal.fingerprint import differences, of_tool, prints_of
 from .journal.log import RunLog
 from .journal.opening import RunExists
-from .journal.past import Past, check_chain, decisions_in, read_past
+from .journal.past import MALFORMED, Past, check_chain, decisions_in, read_past
 from .journal.queries import Head
 from .journal.sqlite import encode, now
 from .journal.store import Store
@@ -179,6 +179,16 @@ def history_before(journal: Store, start: Mapping[str, Any]) -> list[Message]:
     return [message for messages in reversed(earlier) for message in messages]
 
 
+def loop_of(plan: Any, run_id: str) -> str:
+    """The name of the loop in which a recorded run was made. Raises `UnknownRun`."""
+    journal = journal_of(plan)
+    head = journal.head(run_id)
+    try:
+        return str(journal.records(run_id)[0].data["loop"])
+    except MALFORMED:
+        raise JournalUnreadable(f"run {head.run_id} has no record of its start") from None
+
+
 async def take_up(
     plan: Any, run: RunState, run_id: str, answers: Mapping[str, HumanAnswer] | None, history: History, strict: bool
 ) -> Recorded:
@@ -191,6 +201,8 @@ async def take_up(
         if run.parent_call_id is None and (call_id := recorded.past.start.get("parent_call")) is not None:
             outer = run_id.removesuffix(f"/{call_id}")
             raise UsageError(f"run {run_id} was made inside a call: resume {outer}, which goes on with it")
+        if (loop := recorded.past.start["loop"]) != run.loop:
+            raise UsageError(f"run {run_id} was made in loop {loop!r}, and this is {run.loop!r}: resume it with agent.resume()")
         await record_answers(recorded, answers)
         for message in await journal.reading(recorded.before):
             history.append(message)

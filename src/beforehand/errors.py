@@ -127,6 +127,7 @@ class HookFailed(RunError):
 
     exit_code = 4
     judged: Any = None  # the context it was asked about, while a recovery compares it with the next one's
+    acted: bool = False  # its code had called tools by then that must not be called again
 
     def __init__(self, hook: str, seam: str, where: str, why: str) -> None:
         super().__init__(f"hook {hook!r} at {seam} ({where}) {why}")

@@ -85,6 +85,7 @@ def _not_as_recorded(call: Call, past: Any) -> str | None:
 def _recall(run: RunState, call_id: str, past: Any) -> None:
     """What a call that is over had counted, decided and asked for, and so did the calls made inside it."""
     run.tools_run += past.intent is not None and past.outcome["outcome"] != "invalid"
+    run.hook_queue += run.journal.past_queue(past)
     for note in past.notes:
         run.note(note["verdict"], note["reason"], call_id)
     for inner_id in past.inner:

@@ -108,8 +108,7 @@ async def _turns(
         failure = error if isinstance(error, RunError) else _wrapped(error)
         run.stop_reason, run.error = "error", failure
         if run.journal is not None:
-            await run.journal.go_live(run)
-            run.journal.failed(failure)
+            await run.journal.failed(run, failure)
         record = await (store_failure if run.plan.recovery is None else store_turn_error)(run, str(failure))
         if not (isinstance(failure, HookFailed) and failure.seam == AFTER.name):
             await end_failed_turn(run, Turn(record), ask=False)

@@ -15,10 +15,10 @@ import msgspec
 from .closing import TURN_ERROR, store_turn_error
 from .contexts import digest_of
 from .errors import (
-    AuthenticationError, BadRequest, ContextTooLong, HookFailed, NetworkError, RateLimited, RequestTooLarge,
+    AuthenticationError, BadRequest, ContextTooLong, HookFailed, JournalError, NetworkError, RateLimited, RequestTooLarge,
     RunError, ServerError,
 )  # fmt: skip
-from .events import DecisionMade
+from .events import DecisionMade, DecisionRecord
 from .frozen import canonical
 from .history import HistoryView
 from .messages import MESSAGE_TYPES, AssistantMessage, Image, Message, Request, Text, UserMessage
@@ -83,31 +83,41 @@ async def recover(run: RunState, incoming: list[Message], turns: Turns) -> None:
         if kind in ("hook", "structural") and not _is_told(run):
             await store_turn_error(run, str(error))
         since = len(run.history)
-        again = None if run.journal is None else run.journal.past_retry()
-        if kind == "image" and not without_images and run.plan.recovery.auto_retry:  # type: ignore[union-attr]
-            without_images = True
+        images = kind == "image" and not without_images and run.plan.recovery.auto_retry  # type: ignore[union-attr]
+        if run.journal is not None and (again := run.journal.past_retry()) is not None:
+            _went_on(run, attempts, again)
+        elif images:
             await _note(run, "image_retry", "the request is tried once without its images; the history keeps them")
+        else:
+            wait = await _may_retry(run, kind, error, attempts.failures, showed, repeats)
+            if wait is None:
+                return
+            if not await _waited(run, wait):
+                run.stop_reason, run.error = "aborted", None
+                return
+        if images:
+            without_images = True
             run.separate([_without_images(message) for message in run.context.view()])
             incoming[:] = []
-        else:
-            if again is None:
-                wait = await _may_retry(run, kind, error, attempts.failures, showed, repeats)
-                if wait is None:
-                    return
-                if not await _waited(run, wait):
-                    run.stop_reason, run.error = "aborted", None
-                    return
-            elif "verdict" in again:  # it was tried again, and nobody waits for that a second time
-                run.note(again["verdict"], again["reason"], seam="recovery")
-            if kind != "transient":
-                incoming[:] = [*(m for m in incoming if not is_notice(m)), _notice(run, attempts.failures)]
-        if run.journal is not None and again is None:
-            run.journal.retried(run.decisions[-1] if run.decisions else None)
+        elif kind != "transient":
+            incoming[:] = [*(m for m in incoming if not is_notice(m)), _notice(run, attempts.failures)]
+        if run.journal is not None and run.journal.live:
+            run.journal.retried(_announced(run), attempts.failures, attempts.last)
         run.stop_reason, run.error, run.reason = None, None, None
         run.poll_first, run.resend, run.askers = True, False, ()
         await turns(run, incoming)
     if _answered(run, since):
         attempts.failures, attempts.last = 0, None
+
+
+def _went_on(run: RunState, attempts: Attempts, again: dict[str, Any]) -> None:
+    """It is on record that the turn was tried again: nobody waits for that a second time."""
+    run.note(again["verdict"], again["reason"], seam="recovery")
+    attempts.failures, attempts.last = again["failures"], None if again["last"] is None else tuple(again["last"])
+
+
+def _announced(run: RunState) -> DecisionRecord:
+    return next(entry for entry in reversed(run.decisions) if entry.seam == "recovery")
 
 
 async def _may_retry(
@@ -117,12 +127,14 @@ async def _may_retry(
     rules = run.plan.recovery
     assert rules is not None
     why = None
-    if not rules.auto_retry or kind == "authentication":
+    if not rules.auto_retry or kind == "authentication" or isinstance(error, JournalError):
         return None
     if isinstance(error, HookFailed) and (error.seam not in RETRIED_SEAMS or _wanted_the_end(run)):
         return None
     if showed:
         why = "text of the failed reply has been shown, and it is not said twice"
+    elif isinstance(error, HookFailed) and error.acted:
+        why = "the hook's code had called tools by then, and trying again would call them again"
     elif isinstance(error, RequestTooLarge | ContextTooLong):
         why = "only a shorter request would help"
     elif run.limits.max_turns is not None and run.turn >= run.limits.max_turns:

@@ -11,10 +11,9 @@ from typing import Any
 
 import msgspec
 
-from .contexts import digest_of, request_value
 from .decisions import Answer, Block
 from .draft import Outgoing
-from .errors import Aborted, ConfigError, RequestBlocked, RequestTooLarge, RunError, describe
+from .errors import Aborted, ConfigError, RequestTooLarge, RunError, describe
 from .hooks.check import Refused
 from .hooks.dispatch import Ruling, dispatch
 from .history import History, HistoryView, estimate_tokens
@@ -73,7 +72,7 @@ async def prepare_request(run: RunState) -> Outgoing:
     window = model.context_tokens if run.limits.context_tokens is None else run.limits.context_tokens
     if window is not None:
         _check_size(request, model, window)
-    info = await _call_info(run, model) if hooks.get_api_key or run.events.watches_wire else NO_CALL_INFO
+    info = await call_info(run, model) if hooks.get_api_key or run.events.watches_wire else NO_CALL_INFO
     if run.aborted:
         raise Aborted(run.signal.reason or "aborted")
     if tools is not run.enabled:
@@ -186,10 +185,10 @@ def _check_size(request: Request, model: Model, window: int) -> None:
         )
 
 
-async def _call_info(run: RunState, model: Model, asking: Any = None) -> CallInfo:
+async def call_info(run: RunState, model: Model, asking: Any = None) -> CallInfo:
     """The key for this request (seam 7), and who watches the wire. Neither is part of the request."""
     key = None
-    if asked := _others(run.hooks.get_api_key, asking):
+    if asked := others(run.hooks.get_api_key, asking):
         ruling = await dispatch(run, KEY, asked, KeyRequest(run.info, model.provider, model.endpoint))
         key = ruling.changes.get("key")
     return CallInfo(key, run.wire_event if run.events.watches_wire else None)
@@ -265,47 +264,7 @@ class _Failing(AsyncIterator[ModelEvent]):
         raise self._error
 
 
-async def ask_directly(run: RunState, request: Request, kind: RequestKind, asking: Any = None, model: Model | None = None) -> str:
-    """A request beside the conversation (a summary, a lambda's own question): passes seams 7 and 8 and nothing else.
-
-    `asking` is the hook on whose behalf it is made, or its function: it is not asked about its own request. `model` is
-    the run's own unless given.
-    """
-    model = model or run.model
-    outgoing = Outgoing(request, model, await _call_info(run, model, asking))
-    hooks = _others(run.hooks.authorize_request, asking)
-    ruling = await authorize(run, outgoing, kind, hooks)
-    if ruling is not None:
-        if isinstance(ruling.verdict, Answer):
-            return answer_message(ruling.verdict.value).text
-        raise RequestBlocked(f"the {kind} request was blocked: {getattr(ruling.verdict, 'reason', None) or 'no reason given'}")
-    texts: list[str] = []
-    if run.journal is not None and kind == "compaction":
-        if (past := run.journal.past_direct()) is not None:
-            return str(past)
-        await run.journal.go_live(run)
-    if run.journal is not None:
-        await run.journal.request(run, request, model, kind, digest_of(request_value(request)))
-    outer_scope = run.scope
-    run.enter_streaming()
-    try:
-        async for event in send(run, outgoing, kind):
-            if type(event) is TextDelta:
-                texts.append(event.text)
-            elif type(event) is Finish:
-                run.add_usage(event.usage, model.name)
-    except Exception as error:
-        if run.journal is not None:
-            run.journal.direct(kind, error)
-        raise
-    finally:
-        run.leave_guarded(outer_scope)
-    if run.journal is not None:
-        run.journal.direct(kind, "".join(texts))
-    return "".join(texts)
-
-
-def _others(hooks: Sequence[Any], asking: Any) -> Sequence[Any]:
+def others(hooks: Sequence[Any], asking: Any) -> Sequence[Any]:
     return hooks if asking is None else [h for h in hooks if h is not asking and h.fn is not asking]
 
 

@@ -68,9 +68,10 @@ class Shadow:
         return HookSet([*hooks.hooks, *[h for h in holders if not getattr(hooks, h.seam)]], hooks.loop) if holders else hooks
 
     async def judge(
-        self, run: Any, spec: SeamSpec, context: Any, ruling: Ruling, decisions: Sequence[DecisionRecord], adopt: Any = None
-    ) -> None:
-        """Ask the hooks in the shadow about a value that has been decided, and note where they differ."""
+        self, run: Any, spec: SeamSpec, context: Any,
+        decided: tuple[Ruling, Sequence[DecisionRecord], HookFailed | None], adopt: Any = None,
+    ) -> None:  # fmt: skip
+        """Ask the hooks in the shadow about a value, and note where they differ from what was `decided` (see `Made`)."""
         self.judged += 1
         hooks = getattr(self.hooks, spec.name)
         if spec.by_tool and hooks:
@@ -85,7 +86,7 @@ class Shadow:
                 theirs = Made(await ask(aside, spec, hooks, context, adopt), aside.decisions)  # type: ignore[arg-type]
             except HookFailed as error:
                 theirs = Made(theirs.ruling, aside.decisions, error)
-        mine = Made(ruling, decisions)
+        mine = Made(*decided)
         kind = _compare(mine, theirs)
         if kind is not None:
             value = spec.value(context) if spec.value is not None and spec.name not in _LONG else None
@@ -123,9 +124,9 @@ class Shadow:
             if text:
                 await twin.feed(kind, text, call_id, final=True)
         twin.compare(None)
-        if self.hooks.on_message:
+        if self.hooks.on_message and (message.content or message.stop_reason not in ("error", "aborted")):
             context = IncomingMessage(run.info, message, message.origin, 0, run.history.view())
-            await self.judge(run, ON_MESSAGE, context, Ruling(context, {}), ())
+            await self.judge(run, ON_MESSAGE, context, (Ruling(context, {}), (), None))
 
 
 class TwinGuard:
@@ -249,7 +250,8 @@ def _compare(mine: Made, theirs: Made) -> Kind | None:
     if mine.refused != theirs.refused:
         return "newly_blocked" if theirs.refused else "newly_allowed"
     if mine.refused:
-        same = theirs.failed is None and mine.ruling.verdict == theirs.ruling.verdict
+        same = (mine.failed and mine.failed.why) == (theirs.failed and theirs.failed.why)
+        same = same and mine.ruling.verdict == theirs.ruling.verdict
         return None if same else "refused_differently"
     if _plain(mine.ruling.verdict) != _plain(theirs.ruling.verdict):
         return "rewritten_differently"

@@ -71,10 +71,24 @@ class Waits:
         self.aborted = True
         self.signal.set(reason)
         if self.scope is STREAMING:
-            self._cancel_task()
+            self._cut_stream()
         elif self.limits.abort_grace is not None and self.task is not None:
             self.tick_serial = self.scope_serial
             self.tick = self.task.get_loop().call_later(self.limits.abort_grace, self._grace_over)
+
+    def _cut_stream(self) -> None:
+        """Cut what the model is waited for. Code of the model's own that aborts is cut where it waits, if it does."""
+        if self.task is None:
+            return
+        loop = self.task.get_loop()
+        if asyncio.current_task(loop) is not self.task:
+            self._cancel_task()
+        else:
+            loop.call_soon(self._cut_if_streaming)
+
+    def _cut_if_streaming(self) -> None:
+        if self.scope is STREAMING:
+            self._cancel_task()
 
     def _grace_over(self) -> None:
         """Cancel whatever has been waiting since the last look, then look again later."""

@@ -278,6 +278,7 @@ def _next_of(replies: list[Any]) -> Any:
 def came_to(result: RunResult) -> dict[str, Any]:
     """What must not depend on where a run was cut."""
     made = [msgspec.structs.replace(d, duration=0.0) for d in result.decisions if d.verdict != "Repeated"]
+    made.sort(key=lambda d: d.run_id)  # sub-agents side by side end in any order
     decisions = [d for d in made if d.seam != "repair"], [d for d in made if d.seam == "repair"]
     return {
         "messages": list(result.messages), "text": result.text, "usage": result.usage, "cost": round(result.cost, 9),

@@ -10,8 +10,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import SpanKind
 
 from beforehand import Agent, Answer, Hook, Request, ToolContext, UserMessage, hook, tool
+from beforehand.direct import ask_directly
 from beforehand.models.base import NO_CALL_INFO, CallInfo, Finish, Model, ModelEvent, TextDelta
-from beforehand.request import ask_directly
 from beforehand.testing import ScriptedModel, text, tool_call
 
 from telemetry.spans import Recorder, attributes, id_of, parent_of

@@ -36,7 +36,7 @@ async def resume_job(job: Job, beginning: str, answers: Sequence[str], strict: b
             await _ask_the_rest(journal, run_id, asker)
         return talk.stream_recorded(run_id, None, strict=strict, events=events)
 
-    return await play(job, begin)
+    return await play(job, begin, run_id)
 
 
 def _answers(words: Sequence[str]) -> Mapping[str, HumanAnswer]:

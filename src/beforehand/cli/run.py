@@ -59,18 +59,20 @@ async def run_job(job: Job) -> int:
     return await play(job, begin)
 
 
-async def play(job: Job, begin: Begin) -> int:
-    """Show the run that `begin` begins, as it happens. Returns its exit code."""
+async def play(job: Job, begin: Begin, recorded: str | None = None) -> int:
+    """Show the run that `begin` begins (in the loop that the `recorded` one is of), as it happens. Returns its exit code."""
     out = JsonLines() if job.as_json else Screen(job.plain)
     stopping = asyncio.Event()
     asker = Asker(out.timeline, stopping)
     async with agent_for(job, asker) as agent:
-        talk = agent.conversation()
+        main = agent.conversation()
+        talk = main if recorded is None else main.of_recorded(recorded)
         wire = () if not job.wire else (*WIRE, "provider_event") if job.as_json else WIRE
         with _ctrl_c(talk, stopping), rule_lines(out.timeline):
             try:
                 async for event in await begin(talk, asker, wire):
                     out.event(event)
+                await main.wait_for_loops()
             except RunError:
                 out.close()
                 raise

@@ -200,15 +200,20 @@ async def _witnessed(run: RunState, spec: SeamSpec, hooks: Sequence[Hook], conte
     if of_chunk or getattr(context, "partial", False):
         return await ask(run, spec, hooks, context, adopt)
     before = len(run.decisions)
-    recalled = False
-    if run.journal is None:
-        ruling = await ask(run, spec, hooks, context, adopt)
-    else:
-        ruling, recalled = await _ask_or_recall(run, spec, hooks, context, adopt)
+    ruling, recalled, failed = Ruling(context, {}), False, None
+    try:
+        if run.journal is None:
+            ruling = await ask(run, spec, hooks, context, adopt)
+        else:
+            ruling, recalled = await _ask_or_recall(run, spec, hooks, context, adopt)
+    except HookFailed as error:
+        recalled, failed = run.journal is not None and not run.journal.live, error
     if run.shadow is not None and recalled == run.shadow.again:
         call_id = context.call_id if spec.by_tool else None
         made = [d for d in run.decisions[before:] if d.seam == spec.name and (call_id is None or d.call_id == call_id)]
-        await run.shadow.judge(run, spec, context, ruling, made, adopt)
+        await run.shadow.judge(run, spec, context, (ruling, made, failed), adopt)
+    if failed is not None:
+        raise failed
     return ruling
 
 
@@ -217,8 +222,11 @@ async def _ask_or_recall(
 ) -> tuple[Ruling, bool]:
     """What the hooks have decided about this before, if that is on record; else ask them, and record what they decide."""
     journal, call_id = run.journal, context.call_id if spec.by_tool else None
-    past = journal.past_ruling(run, spec.name, call_id)
-    if past is None:
+    beside = call_id is None and run.is_aside  # about what a hook does meanwhile, and so not on the run's own line
+    past = None if beside else journal.past_ruling(run, spec.name, call_id)
+    if beside:
+        pass
+    elif past is None:
         await journal.go_live(run)
     elif not past.again:
         return _recalled(run, spec, hooks, context, past), True
@@ -288,6 +296,7 @@ async def _failed(run: RunState, spec: SeamSpec, hook: Hook, context: Any, error
         return Block(f"hook {hook.name!r} failed, so this was not let pass: it {why}")
     shown = error if isinstance(error, Exception) and spec.value is not None else None
     failure = HookFailed(hook.name, spec.name, hook.where, why)
+    failure.acted = getattr(error, "acted", False)
     if run.plan.recovery is not None and spec.value is not None:
         failure.judged = context
     raise failure from shown
@@ -383,6 +392,6 @@ async def record(
     )  # fmt: skip
     run.decisions.append(entry)
     if run.journal is not None:
-        run.journal.decided(spec.name, getattr(context, "call_id", None) if spec.by_tool else None, entry, verdict, effects)
+        run.journal.decided(spec.name, getattr(context, "call_id", None) if spec.by_tool else None, entry, effects)
     if run.events.takers["decision"]:
         await run.emit(DecisionMade(record=entry, **run.event_fields(info.parent_call_id)))

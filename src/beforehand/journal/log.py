@@ -12,22 +12,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..contexts import digest_of
-from ..decisions import Effect, HumanAnswer, PendingApproval, Verdict
+from ..decisions import Effect, HumanAnswer, PendingApproval, Queue
 from ..emitter import Emitter
 from ..errors import HookFailed, JournalError, RunChanged, RunError
 from ..events import AgentStart, DecisionRecord, MessageRetracted
-from ..messages import Message, ToolMessage
+from ..messages import Message, ToolMessage, Usage
 from ..queues import Queues
 from ..tools import ToolResult
+from .aside import lambdas_so_far
 from .codec import Opaque, write_answer, write_changes, write_decision, write_effect, write_error, write_verdict
 from .past import Past, decisions_in, read_past
 from .recall import Recall
 from .queries import Head
+from .shown import Shown
 from .sqlite import Entry, encode, now
 from .store import Store
-
-RELEASE_SECONDS = 0.25
-"""Released text is recorded at most this often while a reply comes in."""
 
 PASSED_OVER = frozenset({"ruling", "note"})
 """What may be left of a run's past where it goes live: hooks that are gone now had decided it."""
@@ -54,12 +53,12 @@ class RunLog(Recall):
         """How many of the recorded messages the run has stored again."""
         self._listeners: Emitter | None = None
         self._said: Queues | None = None
-        self._open: dict[tuple[str, str | None], list[tuple[DecisionRecord, Verdict | str | None, tuple[Effect, ...]]]] = {}
+        self._open: dict[tuple[str, str | None], list[tuple[DecisionRecord | None, tuple[Effect, ...]]]] = {}
         self._receiving = False
         self._of_chunks: list[dict[str, Any]] = []
         self._results: dict[str, ToolResult] = {}
-        self._shown: dict[tuple[str, str], list[str]] = {}
-        self._showing: asyncio.TimerHandle | None = None
+        self._shown = Shown(self.add)
+        self.released = self._shown.released
 
     # --- writing ---
 
@@ -181,14 +180,16 @@ class RunLog(Recall):
 
     # --- rulings ---
 
-    def decided(
-        self, seam: str, call_id: str | None, entry: DecisionRecord, verdict: Verdict | str | None, effects: tuple[Effect, ...]
-    ) -> None:
+    def decided(self, seam: str, call_id: str | None, entry: DecisionRecord, effects: tuple[Effect, ...]) -> None:
         """A hook decided or failed. It is recorded with the ruling it belongs to."""
         if seam == "on_chunk":
             self._of_chunks.append(write_decision(entry, call_id=entry.call_id))
         else:
-            self._open.setdefault((seam, call_id), []).append((entry, verdict, effects))
+            self._open.setdefault((seam, call_id), []).append((entry, effects))
+
+    def queued(self, seam: str, call_id: str | None, message: Message) -> None:
+        """Code that a hook or a tool runs has queued a message: an effect of the ruling, or of the tool's outcome."""
+        self._open.setdefault((seam, call_id), []).append((None, (Queue(message),)))
 
     def ruled(self, run: Any, seam: str, call_id: str | None, names: list[str], ruling: Any, times: list[int]) -> None:
         """The hooks of a seam have been asked. `ruling` is what one of them raised, where that ended the run.
@@ -207,8 +208,8 @@ class RunLog(Recall):
         if seam == "get_api_key":
             data["again"] = True  # a key is never written down
         if made:
-            data["decisions"] = [write_decision(entry) for entry, _, _ in made]
-            effects = [write_effect(effect) for _, _, given in made for effect in given]
+            data["decisions"] = [write_decision(entry) for entry, _ in made if entry is not None]
+            effects = [write_effect(effect) for _, given in made for effect in given]
             if effects:
                 data["effects"] = effects
         if failed is not None:
@@ -226,6 +227,10 @@ class RunLog(Recall):
                 data["again"] = True
         if fired := self._new_counts(run):
             data["fired"] = fired
+        if lambdas := lambdas_so_far(run, call_id):
+            data["lambdas"] = lambdas
+        if call_id is None and run.is_aside:
+            data["beside"] = True
         self.add("ruling", data)
 
     def ruled_again(self, seam: str, call_id: str | None) -> None:
@@ -246,8 +251,10 @@ class RunLog(Recall):
         What it mended in a reply comes back with the reply.
         """
         if self.live:
-            of = {"of": "reply"} if self._receiving else {}
-            self.add("note", {"turn": record.turn, "call": record.call_id, **of, **write_decision(record)})
+            more = {"of": "reply"} if self._receiving else {}
+            if record.seam != "repair":
+                more["seam"] = record.seam
+            self.add("note", {"turn": record.turn, "call": record.call_id, **more, **write_decision(record)})
 
     # --- requests ---
 
@@ -269,7 +276,7 @@ class RunLog(Recall):
     def replied(self, run: Any, reply: Any, released: int) -> None:
         """What came of it, once it is in the history."""
         self._receiving = False
-        self._forget_shown()
+        self._shown.forget()
         data: dict[str, Any] = {"turn": run.turn, "stored": reply.message is not None, "released": released}
         if reply.error is not None:
             data["error"] = write_error(reply.error)
@@ -280,44 +287,34 @@ class RunLog(Recall):
         if run.hook_queue:
             data["queue"] = run.hook_queue
         if run.resend:
-            data["resend"], data["askers"] = True, run.askers
+            data["resend"] = True
+        if run.askers:  # an interrupt that wants a resend names them before the run does
+            data["askers"] = run.askers
         if self._of_chunks:
             data["decisions"], self._of_chunks = self._of_chunks, []
         if fired := self._new_counts(run):
             data["fired"] = fired
+        if lambdas := lambdas_so_far(run, None):
+            data["lambdas"] = lambdas
         self.add("reply", data)
-
-    def released(self, message_id: str, kind: str, text: str) -> None:
-        """Text was shown while its reply still comes in."""
-        self._shown.setdefault((message_id, kind), []).append(text)
-        if self._showing is None:
-            self._showing = asyncio.get_running_loop().call_later(RELEASE_SECONDS, self._record_shown)
-
-    def _record_shown(self) -> None:
-        self._showing = None
-        for (message_id, kind), pieces in self._shown.items():
-            text = "".join(pieces)
-            self.add("released", {"message": message_id, "kind": kind, "text": text, "chars": len(text)})
-        self._shown.clear()
-
-    def _forget_shown(self) -> None:
-        """It is in the history now, or retracted."""
-        self._shown.clear()
-        if self._showing is not None:
-            self._showing.cancel()
-            self._showing = None
 
     def retracted(self, message_id: str, chars: int) -> None:
         if chars and self.live:
-            self._record_shown()
+            self._shown.record()
             self.add("retracted", {"message": message_id, "chars": chars})
 
-    def direct(self, kind: str, text: str | Exception) -> None:
-        self.add("direct", {"kind": kind, **({"text": text} if isinstance(text, str) else {"error": write_error(text)})})
+    def direct(self, asked: dict[str, Any], answer: str | Exception, usage: Usage) -> None:
+        """How a question beside the conversation was answered, and what that cost. `asked`: its kind, model, digest, by whom."""
+        said = {"text": answer} if isinstance(answer, str) else {"error": write_error(answer)}
+        self.add("direct", {**asked, **said, "usage": usage})
 
-    def retried(self, note: DecisionRecord | None) -> None:
-        """A failed turn is tried again. `note` says how that was announced."""
-        self.add("retried", {} if note is None else {"verdict": note.verdict, "reason": note.reason})
+    def compacting(self, cut: int, tokens: int) -> None:
+        """The first `cut` messages are to become a summary, since the next request would have so many tokens."""
+        self.add("compacting", {"messages": cut, "tokens": tokens})
+
+    def retried(self, note: DecisionRecord, failures: int, last: tuple[str, str, str] | None) -> None:
+        """A failed turn is tried again. `note` says how that was announced, the rest how many failed in a row, and on what."""
+        self.add("retried", {"verdict": note.verdict, "reason": note.reason, "failures": failures, "last": last})
 
     # --- calls ---
 
@@ -346,6 +343,8 @@ class RunLog(Recall):
         }  # fmt: skip
         if call.parent_id is not None:
             data["parent"] = call.parent_id
+        if queued := self._open.pop(("lambda", call.id), ()):
+            data["queued"] = [write_effect(effect) for _, effects in queued for effect in effects]
         if self.journal.raw and raw is not None and raw is not call.result:
             data["raw"] = raw
         self._results[call.id] = call.result
@@ -374,10 +373,14 @@ class RunLog(Recall):
 
     # --- the end ---
 
-    def failed(self, error: Exception) -> None:
-        """The run cannot go on for now. What follows only closes it."""
-        if self.live and not isinstance(error, JournalError):
-            self.add("failed", write_error(error))
+    async def failed(self, run: Any, error: Exception) -> None:
+        """The run cannot go on for now. What follows only closes it, unless it was tried again then."""
+        if isinstance(error, RunChanged):
+            raise error
+        if not self.past_failure():
+            await self.go_live(run)
+            if not isinstance(error, JournalError):
+                self.add("failed", write_error(error))
 
     async def ended(self, run: Any) -> None:
         """The run is over, or waits for a person. Durable when this returns."""

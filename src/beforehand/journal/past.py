@@ -16,10 +16,13 @@ import msgspec
 from ..errors import JournalUnreadable
 from ..events import DecisionRecord
 from ..messages import Message, ToolMessage
+from ..seams import BY_NAME
 from .chain import Record, link
 from .codec import message_of, read_decision, result_of
 
-LINE = frozenset({"turn", "took", "instructions", "request", "reply", "direct", "ruling", "retried"})
+LINE = frozenset({
+    "turn", "took", "compacting", "instructions", "request", "reply", "direct", "ruling", "failed", "retried",
+})  # fmt: skip
 """Kinds of records that stand on the run's own line."""
 
 FOR_CALLS = frozenset({"prepare_tool_call", "before_tool_call", "after_tool_call"})
@@ -64,6 +67,8 @@ class Past(msgspec.Struct):
     suspended: dict[str, Any] | None = None
     shown: dict[str, int] = {}
     decisions: list[tuple[str, str | None, dict[str, Any]]] = []
+    beside: dict[str, dict[str, Any]] = {}
+    """The answers to questions that lambdas asked the model, by who asked."""
 
     @property
     def suspended_calls(self) -> list[str]:
@@ -138,6 +143,8 @@ class _Reader:
         self.open_request: tuple[int, int] | None = None
         self.at_failure: tuple[int, int] | None = None
         """Where the line and the messages end that still count."""
+        self.said_aside: list[tuple[str | None, dict[str, Any]]] = []
+        """What hooks' own code has left to be known, until the ruling comes that it belongs to."""
         self.before_reply = 0
         """How many decisions had been made before the reply that is coming in."""
 
@@ -145,6 +152,10 @@ class _Reader:
         past = self.past
         if kind == "ruling":
             self._decisions(data)
+            if data.get("beside"):  # about what a lambda asked, within another ruling
+                return
+            if self.said_aside:
+                self._take_notes(data)
             if data["seam"] == "authorize_request":
                 self.before_reply = len(past.decisions)
             if data["seam"] in FOR_CALLS:
@@ -170,18 +181,20 @@ class _Reader:
         elif kind == "retracted":
             past.shown.pop(data["message"], None)
         elif kind == "note":
-            call_id, of = data.pop("call", None), data.pop("of", None)
-            past.decisions.append(("repair", call_id, data))
+            call_id, of, seam = data.pop("call", None), data.pop("of", None), data.pop("seam", "repair")
+            past.decisions.append((seam, call_id, data))
+            if seam in BY_NAME:
+                self.said_aside.append((call_id, {**data, "seam": seam}))
             if call_id is not None and data["verdict"] in OF_CALLS:
                 self._call(call_id).notes.append(data)
             if of == "reply":
-                past.line.append(Item(kind, {"seam": "repair", "call": call_id, "decisions": [data]}))
-        elif kind == "failed":
-            self.at_failure = self.at_failure or (len(past.line), len(past.messages))
+                past.line.append(Item(kind, {"seam": seam, "call": call_id, "decisions": [data]}))
         elif kind == "suspended":
             past.suspended = data
         elif kind == "end":
             past.end, past.suspended = data, None
+            if data.get("error") is None:  # an abort came after a failure, or in the middle of a request
+                self.at_failure = self.open_request = None
         elif kind == "resumed":
             self.go_on()
             past.end = past.suspended = None
@@ -189,6 +202,8 @@ class _Reader:
     def _line(self, kind: str, data: dict[str, Any]) -> None:
         past = self.past
         if data.get("kind") == "direct":  # a question that a lambda asked, beside the run's own line
+            if kind == "direct":
+                past.beside[data.get("by", "")] = data
             return
         item = Item(kind, data)
         if kind == "request":
@@ -203,14 +218,24 @@ class _Reader:
             past.decisions += judged
             if data.get("error") is not None:  # on resume it is sent again, after what was decided before it
                 self.at_failure = self.at_failure or self.open_request
-            elif data.get("stored"):
+            if data.get("stored"):
                 item.message = past.messages[-1]
             self.open_request = None
         elif kind == "direct":
             self.open_request = None
+        elif kind == "failed":
+            self.at_failure = self.at_failure or (len(past.line), len(past.messages))
+            self.open_request = None
         elif kind == "retried":  # the run has gone on after it, and goes over the failure as over anything else
             self.at_failure = None
         past.line.append(item)
+
+    def _take_notes(self, data: dict[str, Any]) -> None:
+        """Give a ruling the notes that the code of its hooks has made."""
+        mine = [said for said in self.said_aside if said[1]["seam"] == data["seam"]]
+        self.said_aside = [said for said in self.said_aside if said not in mine]
+        if mine:
+            data["notes"] = [{**note, "call_id": call_id} for call_id, note in mine]
 
     def go_on(self) -> None:
         """Forget what a failure closed, and a request whose reply never came."""

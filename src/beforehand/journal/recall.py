@@ -16,12 +16,16 @@ from ..errors import RunError
 from ..events import DecisionRecord
 from ..messages import Message
 from ..tools import ToolResult
+from .aside import recall_lambdas, spent
 from .codec import (
     message_of, read, read_answer, read_changes, read_decision, read_effect, read_error, read_verdict, result_of,
 )  # fmt: skip
 from .past import Item, Past, PastCall
 
 _NOTHING: deque[Item] = deque()
+
+BEFORE_ANSWER = frozenset({"ruling", "note", "request"})
+"""What may stand between a request that is being prepared and its answer."""
 
 
 class PastRuling(msgspec.Struct):
@@ -66,14 +70,15 @@ class Recall:
         return _NOTHING if self.live or self.past is None else self.past.line
 
     def _next(self, kind: str) -> dict[str, Any] | None:
-        """The next record on the run's own line, if it is of this kind. Rulings nobody asks for any more are passed over."""
+        """The next record on the run's own line, if it is of this kind. Rulings nobody asks for any more are passed over then."""
         line = self.line
-        while line:
-            if line[0].kind == kind:
-                return line.popleft().data
-            if line[0].kind != "ruling":
+        for place, item in enumerate(line):
+            if item.kind == kind:
+                for _ in range(place + 1):
+                    line.popleft()
+                return item.data
+            if item.kind != "ruling":
                 return None
-            line.popleft()
         return None
 
     def refill(self, run: Any) -> None:
@@ -92,7 +97,12 @@ class Recall:
 
     def knows_reply(self) -> bool:
         """Whether the reply to the request that is being prepared is recorded."""
-        return any(item.kind == "reply" for item in self.line)
+        return self._answer() is not None
+
+    def _answer(self) -> str | None:
+        """How the request that is being prepared was answered: with a "reply", or "direct"."""
+        after = next((item.kind for item in self.line if item.kind not in BEFORE_ANSWER), None)
+        return after if after in ("reply", "direct") else None
 
     def past_ruling(self, run: Any, seam: str, call_id: str | None) -> PastRuling | None:
         """What the hooks of this seam decided about this, if they have been asked."""
@@ -102,13 +112,24 @@ class Recall:
         around = {"run_id": run.run_id, "loop": run.loop, "turn": run.turn, "seam": seam, "call_id": call_id}
         if data.get("fired"):
             self._restore_counts(run, data["fired"])
+        decided = [read_decision(decision, **around) for decision in (*data.get("notes", ()), *data.get("decisions", ()))]
+        effects = [read_effect(effect) for effect in data.get("effects", ())]
+        for inside, inner_id, inner in self._lambdas(run, call_id, data):
+            decided += [read_decision(d, **{**around, "seam": inside, "call_id": inner_id}) for d in inner.get("decisions", ())]
+            effects += [read_effect(effect) for effect in inner.get("effects", ())]
         return PastRuling(
             read_changes(data.get("changes", {}), run),
             [(read_verdict(v), v_hook, v_where) for v, v_hook, v_where in data.get("heard", ())],
-            [read_effect(effect) for effect in data.get("effects", ())],
-            [read_decision(decision, **around) for decision in data.get("decisions", ())],
+            effects, decided,
             data.get("again", False), read_error(data["failed"]) if "failed" in data else None,
         )
+
+    def _lambdas(self, run: Any, about: str | None, data: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:
+        """The rulings about what lambdas did who had a say in this one. Those that are asked again do it over."""
+        if "lambdas" not in data or (data.get("again") and "failed" not in data):
+            return []
+        assert self.past is not None
+        return recall_lambdas(run, self.past, run.parent_call_id if about is None else about, data["lambdas"])
 
     def _past_ruling_of_call(self, seam: str, call_id: str) -> dict[str, Any] | None:
         call = self.past_call(call_id)
@@ -144,7 +165,7 @@ class Recall:
 
     def past_reply(self, run: Any) -> PastReply | None:
         """The reply to the request that would leave now, if it is recorded."""
-        if not self.knows_reply():
+        if self._answer() != "reply":
             return None
         line, judged = self.line, []
         while line[0].kind != "reply":
@@ -167,12 +188,41 @@ class Recall:
         """Decisions that count without anything that asks for them again."""
         if data.get("fired"):
             self._restore_counts(run, data["fired"])
+        self._lambdas(run, None, data)
         around = {"run_id": run.run_id, "loop": run.loop, "turn": run.turn, "seam": seam, "call_id": data.get("call")}
         run.decisions += [read_decision(decision, **around) for decision in data.get("decisions", ())]
 
-    def past_direct(self) -> str | None:
-        """The recorded answer to a request beside the conversation."""
-        return _text_of(self._next("direct"))
+    def past_direct(self, run: Any) -> str | None:
+        """The recorded answer to a request beside the conversation, which counts as sent and paid for."""
+        if self._answer() != "direct":
+            return None
+        self._next("request")
+        data = self._next("direct")
+        assert data is not None
+        spent(run, data)
+        return _text_of(data)
+
+    def past_aside(self, run: Any, by: str, digest: str) -> str | None:
+        """The recorded answer to this question of a lambda, which a process asked that ended before the lambda did."""
+        data = None if self.past is None else self.past.beside.get(by)
+        if data is None or data["digest"] != digest:
+            return None
+        spent(run, data)
+        return _text_of(data)
+
+    def past_compaction(self) -> tuple[int, int] | None:
+        """How many messages were to become a summary before the request that is being prepared, and its tokens without that.
+
+        (0, 0) if there was to be none; `None` if nothing is recorded about it.
+        """
+        if not self.line:
+            return None
+        data = self._next("compacting")
+        return (0, 0) if data is None else (data["messages"], data["tokens"])
+
+    def past_failure(self) -> bool:
+        """Whether it is on record that the run fails here, and was tried again."""
+        return self._next("failed") is not None
 
     def past_retry(self) -> dict[str, Any] | None:
         """Whether the failed turn was tried again, and how that was announced."""
@@ -190,6 +240,10 @@ class Recall:
             return None
         run.usage_cost = max(run.usage_cost, call.outcome["cost"])
         return call.outcome["outcome"], result_of(call.outcome["result"])
+
+    def past_queue(self, call: PastCall) -> list[Message]:
+        """The messages that code queued which a tool ran."""
+        return [message_of(effect["message"]) for effect in (call.outcome or {}).get("queued", ())]
 
     def past_intent(self, call_id: str) -> dict[str, Any] | None:
         """The intent of a call that has begun and has no outcome."""

@@ -17,7 +17,8 @@ STEPS: dict[str, str] = {
     "resumed": "changed (what of tools and hooks is not as it was), pid",
     "turn": "number, cause, took (what was in the queues)",
     "took": "took (what was in the queues)",
-    "instructions": "text",
+    "instructions": "text, error",
+    "compacting": "messages (how many), tokens (of the next request)",
     "decision": "hook, where, seam, verdict, reason, duration (seconds), digest, done (requests, characters, tools), "
     "ahead (what was still ahead), effects, on_error, changed (the fields replaced)",
     "passed": "seam, hooks: they were asked and let the value pass",
@@ -29,7 +30,7 @@ STEPS: dict[str, str] = {
     "says": "text, thinking, origin, stop_reason, error, tokens (in and out)",
     "asks": "name, args, text (where the arguments are no JSON object), origin: the model asks for a call",
     "reply": "error, interrupt, aborted, resend: how a request ended that did not simply end",
-    "direct": "for, text",
+    "direct": "for, text, error",
     "message": "role, origin, text, is_error: a message enters the history",
     "begins": "name, args, replay (safe, never), by (tool, owner), key, parent: the body of a tool is about to run",
     "outcome": "name, outcome, text (as the model reads it), is_error, duration (seconds), by (who refused or answered), reason, "
@@ -38,7 +39,6 @@ STEPS: dict[str, str] = {
     "answer": "answer (approve, deny, edit), reason, args, digest, by",
     "settled": "text, is_error, by: a person says what became of the call",
     "withdrawn": "why",
-    "removed": "messages (how many)",
     "suspended": "calls (ids)",
     "failed": "error",
     "end": "stop_reason, reason, error, turns, calls, tokens (in and out), cost",
@@ -95,7 +95,7 @@ class _Story:
         self._tellers: dict[str, Callable[[dict[str, Any]], list[Told]]] = {
             name: getattr(self, f"_{name}") for name in (
                 "run", "turn", "ruling", "reply", "message", "intent", "outcome", "ask", "answer", "settled", "note", "request",
-                "took", "released", "suspended", "removed", "failed", "end", "direct",
+                "took", "released", "suspended", "failed", "end", "direct", "instructions",
             )
         }  # fmt: skip
 
@@ -129,9 +129,8 @@ class _Story:
     def _suspended(self, data: dict[str, Any]) -> list[Told]:
         return [("suspended", None, {"calls": [pending["call_id"] for pending in data["pending"]]})]
 
-    def _removed(self, data: dict[str, Any]) -> list[Told]:
-        removed = data.get("messages", ())
-        return [("removed", None, {"messages": removed if isinstance(removed, int) else len(removed)})]
+    def _instructions(self, data: dict[str, Any]) -> list[Told]:
+        return [("instructions", None, _text_or_error(data))]
 
     def _failed(self, data: dict[str, Any]) -> list[Told]:
         return [("failed", None, {"error": f"{data['type']}: {data['text']}"})]
@@ -198,7 +197,7 @@ class _Story:
         return [("released", None, {"of": data["kind"], "text": data["text"], "chars": data["chars"]})]
 
     def _direct(self, data: dict[str, Any]) -> list[Told]:
-        return [("direct", None, {"for": data["kind"], "text": data["text"]})]
+        return [("direct", None, {"for": data["kind"], **_text_or_error(data)})]
 
     def _reply(self, data: dict[str, Any]) -> list[Told]:
         told = [self._decision(decision, "on_chunk", None, []) for decision in data.get("decisions", ())]
@@ -310,3 +309,9 @@ def _arguments(part: dict[str, Any]) -> dict[str, Any]:
     except (msgspec.MsgspecError, RecursionError):
         args = None
     return {"args": args} if isinstance(args, dict) else {"text": part["arguments"]}
+
+
+def _text_or_error(data: dict[str, Any]) -> dict[str, Any]:
+    """What was given where a text was wanted, or how it failed."""
+    error = data.get("error")
+    return {"text": data["text"]} if error is None else {"error": f"{error['type']}: {error['text']}"}

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from ..errors import RunError, Stop
 from ..events import DecisionMade
+from ..intents import replay_policy
 from ..messages import clean
 from ..sandbox import BridgeRefused
 from ..state import RunState
@@ -40,10 +41,11 @@ class Caller:
 
     def __init__(self, run: RunState, asking: Any, *, name: str, where: str, seam: str, call_id: str | None) -> None:
         self.run, self.asking, self.name, self.where, self.seam, self.call_id = run, asking, name, where, seam, call_id
-        run.lambdas += 1
-        self.id = f"lambda_{run.lambdas}"
+        counted = run.lambdas = run.lambdas or {}
+        counted[call_id] = counted.get(call_id, 0) + 1
+        self.id = f"lambda_{counted[call_id]}"
         self.prefix = self.id if call_id is None else f"{call_id}/{self.id}"
-        self.calls = 0
+        self.calls = self.asks = 0
         self.failure: RunError | None = None
 
     @property
@@ -54,6 +56,11 @@ class Caller:
     def next_call_id(self) -> str:
         self.calls += 1
         return f"{self.prefix}/{self.calls}"
+
+    def next_ask(self) -> str:
+        """Who asks the model: this caller, for the nth time."""
+        self.asks += 1
+        return f"{self.prefix}/ask_{self.asks}"
 
     def enter(self) -> tuple[Any, ...]:
         """The chain with this caller in it. Raises `BridgeRefused` where it would go round, or too deep."""
@@ -67,6 +74,12 @@ class Caller:
         if len(chain) >= MAX_DEPTH:
             raise BridgeRefused("LIMIT", f"calls inside calls go at most {MAX_DEPTH} deep")
         return (*chain, self.asking)
+
+    @property
+    def acted(self) -> bool:
+        """Whether a call made here may have taken effect that must not be made again."""
+        begun = [call for call in self.run.calls.values() if call.id.startswith(f"{self.prefix}/") and call.tool is not None]
+        return any(replay_policy(self.run, call)[0] == "never" for call in begun)
 
     async def do(self, work: Coroutine[Any, Any, Result], what: str) -> Result:
         """Do something with the run, in a task of its own. When the lambda ends first, the task is cancelled and left behind.

@@ -105,6 +105,7 @@ class LambdaFunction:
             decided = await self._decide(context, caller, console, deadline)
         except Exception as error:
             self._end_run_if_a_call_said_so(caller, interrupt)
+            error.acted = caller.acted  # type: ignore[attr-defined]
             if isinstance(error, Refused | SandboxError):
                 error.console = console.text  # type: ignore[union-attr]
             raise

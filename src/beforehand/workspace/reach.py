@@ -10,11 +10,12 @@ import msgspec
 
 from ..calls import Call, NestedResult
 from ..decisions import Approve, Deny, Edit, HumanAnswer
+from ..direct import ask_aside
 from ..errors import ConfigError, HookFailed, RequestBlocked
 from ..frozen import thaw
 from ..messages import Options, Request, UserMessage, clean
-from ..request import ask_directly
 from ..sandbox import BridgeRefused
+from ..seams import BY_NAME
 from ..settings import GRANTED
 from ..toolcall import conclude, nested_call, run_nested
 from ..tools import Tool
@@ -106,7 +107,7 @@ async def model_invoke(caller: Caller, argument: Mapping[str, Any]) -> str:
         except ConfigError as error:
             raise BridgeRefused("INVALID_INPUT", str(error)) from None
     try:
-        return await caller.do(ask_directly(run, request, "direct", caller.asking, model), "adf.model_invoke")
+        return await caller.do(ask_aside(run, request, caller.next_ask(), caller.asking, model), "adf.model_invoke")
     except RequestBlocked as error:
         raise BridgeRefused("BLOCKED", str(error)) from None
     except HookFailed as error:
@@ -153,7 +154,11 @@ async def loop_inject(caller: Caller, argument: Mapping[str, Any], gates: Gates)
         if not isinstance(label, str) or not 0 < len(label) <= 200:
             raise BridgeRefused("INVALID_INPUT", f"{name!r} must be a text of at most 200 characters")
     run = caller.run
-    run.hook_queue.append(UserMessage(clean(content), origin="hook"))
+    message = UserMessage(clean(content), origin="hook")
+    run.hook_queue.append(message)
+    if run.journal is not None:
+        spec = BY_NAME.get(caller.seam)
+        run.journal.queued(caller.seam, caller.call_id if spec is None or spec.by_tool else None, message)
     named = "".join(f", {name} {label!r}" for name, label in labels.items())
     await caller.note("Injected", f"a message of {len(content)} characters{named}: {content[:200]}")
     return {"queued": True}

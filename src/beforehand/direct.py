@@ -1,0 +1,82 @@
+"""Requests beside the conversation: a summary, a lambda's own question. They pass seams 7 and 8 and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .contexts import digest_of, request_value
+from .decisions import Answer
+from .draft import Outgoing
+from .errors import RequestBlocked
+from .messages import NO_USAGE, Request
+from .models.base import Finish, Model, TextDelta
+from .request import answer_message, authorize, call_info, others, send
+from .seams import RequestKind
+from .state import RunState
+
+
+async def ask_directly(run: RunState, request: Request, kind: RequestKind) -> str:
+    """A request of our own beside the conversation (a summary): passes seams 7 and 8 and nothing else."""
+    outgoing = Outgoing(request, run.model, await call_info(run, run.model))
+    answer = await _answered_at_the_gate(run, outgoing, kind, run.hooks.authorize_request)
+    if answer is not None:
+        return answer
+    if run.journal is not None:
+        if (past := run.journal.past_direct(run)) is not None:
+            return str(past)
+        await run.journal.go_live(run)
+    return await _text_from(run, outgoing, kind, None)
+
+
+async def ask_aside(run: RunState, request: Request, by: str, asking: Any, model: Model) -> str:
+    """A lambda's own question: passes seams 7 and 8, without the hook on whose behalf it is made. `asking` is its function.
+
+    `by` says which question of which lambda it is. One that has been answered in a process that is gone is not asked again.
+    """
+    if run.journal is not None:
+        past = run.journal.past_aside(run, by, digest_of(request_value(request)))
+        if past is not None:
+            return str(past)
+    outgoing = Outgoing(request, model, await call_info(run, model, asking))
+    answer = await _answered_at_the_gate(run, outgoing, "direct", others(run.hooks.authorize_request, asking))
+    return await _text_from(run, outgoing, "direct", by) if answer is None else answer
+
+
+async def _answered_at_the_gate(run: RunState, outgoing: Outgoing, kind: RequestKind, hooks: Sequence[Any]) -> str | None:
+    """What a hook at 8 answers itself; `None`: the request may leave. Raises `RequestBlocked`."""
+    ruling = await authorize(run, outgoing, kind, hooks)
+    if ruling is None:
+        return None
+    if isinstance(ruling.verdict, Answer):
+        return answer_message(ruling.verdict.value).text
+    raise RequestBlocked(f"the {kind} request was blocked: {getattr(ruling.verdict, 'reason', None) or 'no reason given'}")
+
+
+async def _text_from(run: RunState, outgoing: Outgoing, kind: RequestKind, by: str | None) -> str:
+    """Send a request and read the text of its answer."""
+    request, model, asked = outgoing.request, outgoing.model, {}
+    if run.journal is not None:
+        digest = digest_of(request_value(request))
+        asked = {"kind": kind, "model": model.name, "digest": digest, **({} if by is None else {"by": by})}
+        await run.journal.request(run, request, model, kind, digest)
+    texts: list[str] = []
+    usage = NO_USAGE
+    outer_scope = run.scope
+    run.enter_streaming()
+    try:
+        async for event in send(run, outgoing, kind):
+            if type(event) is TextDelta:
+                texts.append(event.text)
+            elif type(event) is Finish:
+                usage = event.usage
+                run.add_usage(usage, model.name)
+    except Exception as error:
+        if run.journal is not None:
+            run.journal.direct(asked, error, usage)
+        raise
+    finally:
+        run.leave_guarded(outer_scope)
+    if run.journal is not None:
+        run.journal.direct(asked, "".join(texts), usage)
+    return "".join(texts)

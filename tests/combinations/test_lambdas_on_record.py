@@ -1,0 +1,114 @@
+"""Lambdas and a journal: what is recorded is not run again, and what a lambda did through the bridge is done once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from beforehand import Agent, Hook, ToolContext, Usage, tool
+from beforehand.testing import FunctionModel, finish, text, tool_call
+from beforehand.workspace import Lambda, Workspace
+
+from combinations.cuts import World, every_cut
+from journal.stories import came_to
+
+pytestmark = pytest.mark.usefixtures("no_spares_are_left")
+
+SEAMS = {
+    "transform_context": "c['messages']",
+    "before_provider_call": None,
+    "authorize_request": None,
+    "prepare_tool_call": None,
+    "before_tool_call": None,
+    "after_tool_call": None,
+}
+
+
+def workspace(folder: Path, body: str, request: bool = False) -> Workspace:
+    (folder / "agent" / "lib").mkdir(parents=True, exist_ok=True)
+    last = "return c['request']" if request else "return None"
+    lines = "\n    ".join([*body.splitlines(), last])
+    (folder / "agent" / "lib" / "gate.py").write_text(f"async def gate(c):\n    {lines}\n")
+    return Workspace(folder / "agent")
+
+
+def tools(world: World) -> list[Any]:
+    @tool
+    async def work(ctx: ToolContext, x: int = 0) -> str:
+        world.effects.append(ctx.idempotency_key)
+        return f"worked {x}"
+
+    @tool
+    async def pay(ctx: ToolContext, amount: int) -> str:
+        world.effects.append(ctx.idempotency_key)
+        return f"paid {amount}"
+
+    return [work, pay]
+
+
+def reply(request: Any) -> Any:
+    if request.system == "Aside.":
+        return [text("an aside"), finish("stop", Usage(7, 1))]
+    done = sum(m.role == "tool" for m in request.messages)
+    seen = sum(m.role == "user" for m in request.messages)
+    if done < 2:
+        return [text(f"seen {seen}"), tool_call("work", {"x": done}, id=f"c{done}"), finish(None, Usage(5, 5))]
+    return [text(f"done, seen {seen}"), finish("stop", Usage(5, 5))]
+
+
+def maker(place: Workspace, seam: str, asked: list[str], **more: Any) -> Any:
+    def make(world: World) -> Agent:
+        gate = Lambda("lib/gate.py:gate", seam=seam, workspace=place, timeout=60, name="gate", tools=more.get("only", ()))
+        watch = Hook(seam=seam, fn=lambda c: asked.append(seam), name="watch", order=1, where="here")
+        return Agent(
+            model=FunctionModel(reply), tools=tools(world), hooks=[gate, watch], journal=world.journal,
+            recovery=world.recovery(),
+        )  # fmt: skip
+
+    return make
+
+
+ONLY_WORK = {seam: ("work",) if "tool" in seam else () for seam in SEAMS}
+
+
+@pytest.mark.parametrize("seam", SEAMS)
+async def test_a_lambda_that_injects_a_message_injects_it_once(tmp_path: Path, seam: str) -> None:
+    place = workspace(tmp_path, "await adf.loop_inject(content='injected')", seam == "before_provider_call")
+    whole, _ = await every_cut(tmp_path, maker(place, seam, [], only=ONLY_WORK[seam]))
+    assert whole.stop_reason == "completed"
+    assert sum(m.text == "injected" for m in whole.messages) >= 2
+
+
+@pytest.mark.parametrize("seam", SEAMS)
+async def test_a_lambda_that_asks_the_model_asks_and_pays_once(tmp_path: Path, seam: str) -> None:
+    body = "await adf.model_invoke(prompt='Which?', system='Aside.', max_tokens=5)"
+    place = workspace(tmp_path, body, seam == "before_provider_call")
+    whole, records = await every_cut(tmp_path, maker(place, seam, [], only=ONLY_WORK[seam]))
+    assert whole.stop_reason == "completed"
+    assert sum(r.kind == "direct" for r in records) >= 2
+
+
+@pytest.mark.parametrize("seam", SEAMS)
+async def test_a_lambda_that_calls_tools_never_repeats_one(tmp_path: Path, seam: str) -> None:
+    body = "await adf.pay(amount=3)\nawait adf.pay(amount=4)"
+    place = workspace(tmp_path, body, seam == "before_provider_call")
+    whole, records = await every_cut(tmp_path, maker(place, seam, [], only=ONLY_WORK[seam]))
+    assert whole.stop_reason == "completed", whole.error
+    assert sum(r.kind == "intent" and r.data["name"] == "pay" for r in records) >= 4
+
+
+async def test_a_recorded_ruling_of_a_lambda_runs_no_sandbox(tmp_path: Path) -> None:
+    place = workspace(tmp_path, "await adf.pay(amount=3)")
+    world = World(tmp_path / "whole.db")
+    expected = came_to(await maker(place, "before_tool_call", [], only=("work",))(world).run("go", run_id="R"))
+    from journal.cutting import all_records, cut, parents
+
+    records, of = all_records(tmp_path / "whole.db"), parents(tmp_path / "whole.db")
+    cut(records[:-1], of, tmp_path / "cut.db").close()
+    (tmp_path / "agent" / "lib" / "gate.py").write_text("def gate(c):\n    raise ValueError('asked again')\n")
+    again = World(tmp_path / "cut.db")
+    came = came_to(await maker(place, "before_tool_call", [], only=("work",))(again).resume("R"))
+    assert came["messages"] == expected["messages"]
+    assert again.effects == []

@@ -1,0 +1,116 @@
+"""Runs that are tried again and keep a journal: the record goes over what failed, and nobody waits twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from beforehand import Agent, Hook, Image, Limits, Text, ToolContext, UserMessage, tool
+from beforehand.testing import FunctionModel, error, text, tool_call
+
+from combinations.cuts import World, every_cut
+
+RETRIED = [
+    "before_turn", "prepare_request", "transform_context", "convert_to_llm", "before_provider_call", "get_api_key",
+    "authorize_request", "on_chunk", "on_message", "prepare_next_turn",
+]  # fmt: skip
+
+
+def work(world: World) -> Any:
+    @tool
+    async def work(ctx: ToolContext, x: int = 0) -> str:
+        world.effects.append(ctx.idempotency_key)
+        return f"worked {x}"
+
+    return work
+
+
+def say_turn(run: Any) -> str:
+    return f"turn {run.turn}"
+
+
+def by_turn(replies: dict[int, Any]) -> FunctionModel:
+    """A model whose reply depends on nothing but the turn, which the instructions tell."""
+    return FunctionModel(lambda request: replies.get(int(request.system.rpartition("turn ")[2]), text("done")))
+
+
+def fails_in(turns: set[int], seam: str, **options: Any) -> Hook:
+    def fn(context: Any) -> None:
+        told = sum(m.text.startswith("[Turn error]") for m in context.run._run.history.view())
+        if context.run.turn in turns and not (seam == "before_turn" and told):
+            raise RuntimeError(f"broken in turn {context.run.turn}")
+
+    return Hook(seam=seam, fn=fn, name="fails", on_error="closed", **options)
+
+
+@pytest.mark.parametrize("seam", RETRIED)
+async def test_a_hook_that_failed_and_was_asked_again_is_not_asked_a_third_time_on_resume(tmp_path: Path, seam: str) -> None:
+    def make(world: World) -> Agent:
+        return Agent(
+            model=by_turn({1: tool_call("work", {"x": 1}, id="a"), 2: tool_call("work", {"x": 2}, id="b")}),
+            tools=[work(world)], instructions=["Be brief.", say_turn], hooks=[fails_in({2}, seam)],
+            journal=world.journal, recovery=world.recovery(), limits=Limits(max_turns=6),
+        )  # fmt: skip
+
+    whole, records = await every_cut(tmp_path, make)
+    assert whole.stop_reason == "completed"
+    assert any(r.kind == "retried" for r in records)
+
+
+async def test_requests_that_failed_for_a_while_are_part_of_the_past(tmp_path: Path) -> None:
+    def make(world: World) -> Agent:
+        down = error("down")
+        return Agent(
+            model=by_turn({1: down, 2: tool_call("work", {"x": 1}, id="a"), 3: down, 4: down}), tools=[work(world)],
+            instructions=["Be brief.", say_turn], journal=world.journal, recovery=world.recovery(),
+        )  # fmt: skip
+
+    whole, records = await every_cut(tmp_path, make)
+    assert whole.text == "done"
+    assert sum(r.kind == "retried" for r in records) == 3
+
+
+async def test_instructions_that_failed_are_part_of_the_past(tmp_path: Path) -> None:
+    def make(world: World) -> Agent:
+        def shaky(run: Any) -> str:
+            if run.turn in (1, 3):
+                raise RuntimeError(f"no instructions in turn {run.turn}")
+            return f"turn {run.turn}"
+
+        return Agent(
+            model=by_turn({2: tool_call("work", {"x": 1}, id="a")}), tools=[work(world)], instructions=["Be brief.", shaky],
+            journal=world.journal, recovery=world.recovery(),
+        )  # fmt: skip
+
+    whole, records = await every_cut(tmp_path, make)
+    assert whole.text == "done"
+    assert sum(r.kind == "retried" for r in records) == 2
+
+
+async def test_a_run_that_gives_up_is_resumed_where_it_gave_up(tmp_path: Path) -> None:
+    def make(world: World) -> Agent:
+        return Agent(
+            model=by_turn({1: tool_call("work", {"x": 1}, id="a")}), tools=[work(world)], instructions=["Be brief.", say_turn],
+            hooks=[fails_in({2, 3, 4, 5}, "before_provider_call")], journal=world.journal,
+            recovery=world.recovery(max_attempts=2),
+        )  # fmt: skip
+
+    whole, _ = await every_cut(tmp_path, make)
+    assert whole.stop_reason == "error"
+
+
+async def test_an_image_that_is_refused_is_left_out_on_resume_too(tmp_path: Path) -> None:
+    from beforehand import BadRequest
+
+    def make(world: World) -> Agent:
+        def reply(request: Any) -> Any:
+            if any(type(m.content) is tuple and any(type(p) is Image for p in m.content) for m in request.messages):
+                return error(BadRequest("no images here"))
+            return text("without")
+
+        return Agent(model=FunctionModel(reply), journal=world.journal, recovery=world.recovery())
+
+    whole, _ = await every_cut(tmp_path, make, [UserMessage((Text("see"), Image("aVZCT1I=")))])
+    assert whole.text == "without"

@@ -1,0 +1,109 @@
+"""Rule files and a journal: limits on firings and on resends count across a resume, in groups of rules too."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from beforehand import Agent, Hook, Interrupt, Limits, Resend, ToolContext, tool
+from beforehand.testing import FunctionModel, error, text, tool_call
+
+from combinations.cuts import World, every_cut
+
+
+def work(world: World) -> Any:
+    @tool
+    async def work(ctx: ToolContext, x: int = 0) -> str:
+        world.effects.append(ctx.idempotency_key)
+        return f"worked {x}"
+
+    return work
+
+
+def say_turn(run: Any) -> str:
+    return f"turn {run.turn}"
+
+
+def working(turns: int, down: Any = ()) -> FunctionModel:
+    def reply(request: Any) -> Any:
+        turn = int(request.system.rpartition("turn ")[2])
+        if turn in down:
+            return error("down")
+        return [text(f"I work {turn}"), tool_call("work", {"x": turn}, id=f"c{turn}")] if turn < turns else text("done")
+
+    return FunctionModel(reply)
+
+
+def rules(folder: Path, *written: dict[str, Any]) -> Path:
+    (folder / "rules").mkdir(exist_ok=True)
+    (folder / "rules" / "a.json").write_text(json.dumps(list(written)))
+    return folder / "rules"
+
+
+def queued(label: str) -> list[dict[str, Any]]:
+    return [{"type": "queue-message", "role": "user", "message": f"remember {label}"}]
+
+
+BLOCK = [{"type": "block", "reason": "no"}]
+LIMITED: dict[str, dict[str, Any]] = {
+    "tool": {"target": "tool", "event": "before", "regex": "x", "actions": BLOCK},
+    "result": {"target": "tool", "event": "after", "regex": "worked", "actions": queued("result")},
+    "reply": {"target": "chat", "roles": ["assistant"], "regex": "work", "actions": queued("reply")},
+    "stream": {"target": "stream", "regex": "I work", "actions": [{"type": "replace", "with": "I do"}]},
+    "request": {"target": "request", "actions": [{"type": "log", "message": "request"}]},
+}
+
+
+@pytest.mark.parametrize("grouped", [False, True], ids=["alone", "in a group"])
+@pytest.mark.parametrize("kind", LIMITED)
+async def test_a_rule_fires_as_often_as_it_may_however_often_the_run_is_cut(tmp_path: Path, kind: str, grouped: bool) -> None:
+    rule = {**LIMITED[kind], "label": "limited", "maxTriggers": 2}
+    fillers = [
+        {"target": "tool", "event": "before", "label": f"f{n}", "args": {"/x": {"equals": 1000 + n}}, "actions": BLOCK}
+        for n in range(20 if grouped else 0)
+    ]
+    folder = rules(tmp_path, *fillers, rule, *fillers)
+    firings: list[int] = []
+
+    def make(world: World) -> Agent:
+        agent = Agent(
+            model=working(6, down={3}), tools=[work(world)], instructions=["Be brief.", say_turn], hooks=[folder],
+            journal=world.journal, recovery=world.recovery(), limits=Limits(max_turns=9),
+        )  # fmt: skip
+        close = agent.plan.model.aclose
+
+        async def count() -> None:
+            firings.extend(r["firings"] for r in agent.get_json_hooks() if r["label"] == "limited")
+            await close()
+
+        agent.plan.model.aclose = count
+        return agent
+
+    whole, _ = await every_cut(tmp_path, make)
+    assert whole.stop_reason == "completed"
+    assert firings[0] == 2
+    assert set(firings) <= {0, 1, 2}, "a finished run counts nothing, a resumed one as often as it may"
+
+
+@pytest.mark.parametrize("limits", [Limits(max_resends=2), Limits(max_resends_per_hook=2), Limits(max_resends=3)])
+@pytest.mark.parametrize("seam", ["on_message", "after_tool_call", "before_tool_call", "finish_turn", "on_chunk"])
+async def test_resends_are_counted_across_a_resume(tmp_path: Path, seam: str, limits: Limits) -> None:
+    def fn(context: Any) -> Any:
+        if seam == "finish_turn":
+            return Resend()
+        if seam == "on_message" and context.message.role != "assistant":
+            return None
+        return Interrupt("again", resend=True)
+
+    def make(world: World) -> Agent:
+        return Agent(
+            model=working(9, down={2}), tools=[work(world)], instructions=["Be brief.", say_turn],
+            hooks=[Hook(seam=seam, fn=fn, name="again", where="here")], journal=world.journal, recovery=world.recovery(),
+            limits=limits,
+        )  # fmt: skip
+
+    whole, _ = await every_cut(tmp_path, make)
+    assert whole.stop_reason == ("resend_limit" if seam != "finish_turn" else whole.stop_reason)
