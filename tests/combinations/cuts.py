@@ -92,7 +92,8 @@ async def every_cut(
         if not unknown:
             for name, value in expected.items():
                 assert came[name] == value, f"{where}: {name}:\n{came[name]}\n{value}"
-        assert unknown or answered([r for r in kept if r.run_id == run_id]) + sent(resumed) <= requests + (kept[-1].kind == "request"), f"{where}: asked again"
+        known = answered([r for r in kept if r.run_id == run_id])
+        assert unknown or known + sent(resumed) <= requests + (kept[-1].kind == "request"), f"{where}: asked again"
         waited = sum(r.kind == "retried" and r.data["verdict"] != "image_retry" for r in kept)
         assert len(again.seconds) <= len(world.seconds) - waited, f"{where}: waited again"
         assert verify(again.journal) == [], where
