@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from beforehand import Agent, Hook, Limits, Loop, NetworkError, ToolContext, UserMessage, tool
+from beforehand import Agent, Hook, Limits, Loop, NetworkError, Text, ToolContext, UserMessage, tool
+from beforehand.messages import Audio, Video
 from beforehand.journal import Journal
 from beforehand.testing import FunctionModel, error, text, tool_call
 
@@ -119,3 +120,88 @@ async def test_the_owner_of_a_project_forbids_what_the_tool_allows(tmp_path: Pat
     result = await make(tmp_path / "cut.db").resume("R")
     assert effects == []
     assert [d.verdict for d in result.decisions] == ["Uncertain"]
+
+
+async def test_sound_and_film_survive_failures_summaries_and_cuts(tmp_path: Path) -> None:
+    def make(world: World) -> Agent:
+        def reply(request: Any) -> Any:
+            if request.system.startswith("Summarise"):
+                return text("SUMMARY")
+            turn = turn_of(request)
+            kinds = ",".join(type(p).__name__ for m in request.messages if type(m.content) is tuple for p in m.content)
+            return error("down") if turn == 1 else tool_call("look", id=f"l{turn}") if turn < 5 else text(kinds or "none left")
+
+        @tool
+        async def look(ctx: ToolContext) -> str:
+            world.effects.append(ctx.idempotency_key)
+            return "x" * 1200
+
+        return Agent(
+            model=FunctionModel(reply), tools=[look], instructions=["Be brief.", say_turn], journal=world.journal,
+            recovery=world.recovery(), limits=Limits(compact_at=2600),
+        )  # fmt: skip
+
+    prompt = [UserMessage((Text("hear"), Audio("UklGRg=="), Video("https://example.org/a.mp4")))]
+    whole, _ = await every_cut(tmp_path, make, prompt)
+    assert "compacted" in {d.verdict for d in whole.decisions}
+    assert whole.messages[0] == prompt[0]
+
+
+async def test_the_hook_of_a_project_is_not_asked_again_about_a_recorded_request(tmp_path: Path) -> None:
+    from beforehand.sandbox import close_spares
+
+    (tmp_path / "agent" / "lib").mkdir(parents=True)
+    policy = tmp_path / "agent" / "lib" / "policy.py"
+    policy.write_text(
+        "async def transform(c):\n"
+        "    await adf.loop_inject(content='by policy') if len(c['request']['messages']) == 1 else None\n"
+        "    return c['request']\n"
+    )
+    (tmp_path / "beforehand.toml").write_text('workspace = "agent"\n[pre_llm_hook]\nsource = "lib/policy.py:transform"\n')
+
+    def make(world: World) -> Agent:
+        @tool
+        async def look(ctx: ToolContext) -> str:
+            world.effects.append(ctx.idempotency_key)
+            return "seen"
+
+        def reply(request: Any) -> Any:
+            seen = [m.text for m in request.messages if m.role == "user"]
+            return text(str(seen)) if any(m.role == "tool" for m in request.messages) else tool_call("look", id="c")
+
+        return Agent.from_project(
+            tmp_path / "beforehand.toml", tools=[look], model=FunctionModel(reply), journal=world.journal,
+            recovery=world.recovery(),
+        )  # fmt: skip
+
+    try:
+        whole, _ = await every_cut(tmp_path, make)
+        assert whole.text == "['go', 'by policy']"
+    finally:
+        await close_spares()
+
+
+async def test_code_that_a_tool_runs_queues_its_message_once(tmp_path: Path) -> None:
+    from beforehand.sandbox import close_spares
+    from beforehand.workspace import Workspace, code_tools
+
+    (tmp_path / "agent" / "lib").mkdir(parents=True)
+    (tmp_path / "agent" / "lib" / "x.py").write_text("async def main(a):\n    return await adf.loop_inject(content='by code')\n")
+
+    def make(world: World) -> Agent:
+        tools, hooks = code_tools(Workspace(tmp_path / "agent"))
+
+        def reply(request: Any) -> Any:
+            seen = [m.text for m in request.messages if m.role == "user"]
+            run = any(m.role == "tool" for m in request.messages)
+            return text(str(seen)) if run else tool_call("sys_lambda", {"source": "lib/x.py:main"}, id="c")
+
+        return Agent(
+            model=FunctionModel(reply), tools=tools, hooks=hooks, journal=world.journal, recovery=world.recovery()
+        )
+
+    try:
+        whole, _ = await every_cut(tmp_path, make)
+        assert whole.text == "['go', 'by code']"
+    finally:
+        await close_spares()
