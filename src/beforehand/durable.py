@@ -47,6 +47,8 @@ async def begin_record(run: RunState, prompts: Sequence[Message], base: Mapping[
         "system": run.plan.system, "tool_mode": "sequential" if run.sequential else "parallel",
         "queue_modes": [run.queues.steering_mode, run.queues.follow_up_mode],
     }  # fmt: skip
+    if run.plan.recovery is not None and run.attempts.failures:
+        start["attempts"] = [run.attempts.failures, run.attempts.last]
     if run.parent_call_id is not None:
         start["parent_call"] = run.parent_call_id
     parent = run.parent_run_id
@@ -232,6 +234,9 @@ async def _begin_again(run: RunState, recorded: Recorded, strict: bool) -> None:
     run.set_id(recorded.run_id)
     run.use_limits(recorded.limits)
     run.poll_first = past.start["poll_first"]
+    if run.plan.recovery is not None:
+        failures, last = past.start.get("attempts", (0, None))
+        run.attempts.failures, run.attempts.last = failures, None if last is None else tuple(last)
     run.queues.steering_mode, run.queues.follow_up_mode = past.start["queue_modes"]
     log = RunLog(recorded.journal, recorded.head, past)
     log.add("resumed", {"pid": os.getpid(), "changed": changed})

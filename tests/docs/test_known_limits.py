@@ -15,9 +15,10 @@ from beforehand import (
     RequestTooLarge, Text, Thinking, ToolMessage, UserMessage, hook, tool,
 )  # fmt: skip
 from beforehand.history import estimate_tokens
+from beforehand.journal import Journal
 from beforehand.journal.fingerprint import differences, prints_of
 from beforehand.models.openai_wire import encode_message
-from beforehand.testing import ScriptedModel, text, tool_call
+from beforehand.testing import FunctionModel, ScriptedModel, text, tool_call
 from beforehand.workspace import Lambda
 
 
@@ -273,6 +274,25 @@ async def test_an_inner_loop_has_nobody_to_ask() -> None:
     )
     result = await agent.loop("helper").run("go")
     assert "nobody to ask" in result.messages[2].text
+
+
+async def test_a_message_to_a_loop_that_had_not_read_it_is_lost_with_the_process(tmp_path: Path) -> None:
+    def mains(request: Any) -> Any:
+        return text("sent") if request.messages[-1].role == "tool" else tool_call(
+            "loop_send", {"to": "mail", "message": "look", "wake": False}, id="s"
+        )  # fmt: skip
+
+    def agent() -> Agent:
+        return Agent(model=FunctionModel(mains), loops=[Loop("mail")], journal=Journal(tmp_path / "runs.db"))
+
+    first = agent()
+    talk = first.conversation()
+    await talk.run("go", run_id="R")
+    assert [message.text for message in talk.loop("mail").queued] == ["[from loop:main] look"]
+    await first.aclose()
+    again = agent().conversation()
+    assert (await again.resume_recorded("R")).text == "sent"
+    assert again.loop("mail").queued == ()
 
 
 async def test_a_pattern_at_9_does_not_see_through_the_escapes_of_json_arguments() -> None:

@@ -185,8 +185,8 @@ class _Reader:
             past.decisions.append((seam, call_id, data))
             if seam in BY_NAME:
                 self.said_aside.append((call_id, {**data, "seam": seam}))
-            if call_id is not None and data["verdict"] in OF_CALLS:
-                self._call(call_id).notes.append(data)
+            if call_id is not None and (data["verdict"] in OF_CALLS or seam == "lambda"):
+                self._call(call_id).notes.append({**data, "seam": seam})
             if of == "reply":
                 past.line.append(Item(kind, {"seam": seam, "call": call_id, "decisions": [data]}))
         elif kind == "suspended":
