@@ -105,13 +105,11 @@ async def execute(run: RunState, call: Call) -> None:
     assert tool is not None
     if run.aborted:
         call.settle("aborted", "Operation aborted")
-        await settle(run, call)
-        return
+        return await settle(run, call)
     if run.journal is not None and not await begin_once(run, call):
         if run.journal.rehearsal:
             await _go_over_inner_calls(run, call)
-        await settle(run, call)
-        return
+        return await settle(run, call)
     outer_scope = run.scope  # what waits may be another tool, which has called this one
     began = perf_counter() if run.hooks.after_tool_call else 0.0  # only they are told how long it took
     leaves = entered(run, call) if run.observed is not None else None
