@@ -105,11 +105,13 @@ async def execute(run: RunState, call: Call) -> None:
     assert tool is not None
     if run.aborted:
         call.settle("aborted", "Operation aborted")
-        return await settle(run, call)
+        await settle(run, call)
+        return
     if run.journal is not None and not await begin_once(run, call):
         if run.journal.rehearsal:
             await _go_over_inner_calls(run, call)
-        return await settle(run, call)
+        await settle(run, call)
+        return
     outer_scope = run.scope  # what waits may be another tool, which has called this one
     began = perf_counter() if run.hooks.after_tool_call else 0.0  # only they are told how long it took
     leaves = entered(run, call) if run.observed is not None else None
@@ -366,12 +368,10 @@ async def _go_over_inner_calls(run: RunState, call: Call) -> None:
 
 def nested_call(call_id: str, name: str, args: Any, parent_id: str, message: AssistantMessage | None = None) -> Call:
     """A call that code has made, with arguments as JSON text or as what JSON can be made of."""
-    if isinstance(args, str):
-        return Call.of(ToolCall(call_id, name, args), message, parent_id)
     import json
 
     try:
-        arguments = json.dumps(args, default=str)
+        arguments = args if isinstance(args, str) else json.dumps(args, default=str)
     except (TypeError, ValueError, RecursionError) as error:
         arguments = json.dumps(f"no JSON: {error}")  # refused below, like anything else that is no object
     return Call.of(ToolCall(call_id, name, arguments), message, parent_id)
