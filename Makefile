@@ -40,10 +40,13 @@ layers: setup
 test: setup ## every test, with the coverage gate
 	$(BIN)/pytest --cov --cov-report=term-missing
 
-bench: setup ## what the hooks cost
+bench: setup ## what it costs: turns, hooks, rules, streams, the journal, lambdas, tracing
 	$(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/bench_rules.py
 	$(BIN)/python benchmarks/bench_patterns.py
+	$(BIN)/python benchmarks/bench_journal.py
+	$(BIN)/python benchmarks/bench_lambdas.py
+	$(BIN)/python benchmarks/bench_otel.py
 
 crash: setup ## kill 300 runs at any moment and resume them: nothing twice, nothing lost
 	$(BIN)/python benchmarks/crash_test.py

@@ -357,12 +357,10 @@ async def _go_over_inner_calls(run: RunState, call: Call) -> None:
 
 def nested_call(call_id: str, name: str, args: Any, parent_id: str, message: AssistantMessage | None = None) -> Call:
     """A call that code has made, with arguments as JSON text or as what JSON can be made of."""
-    if isinstance(args, str):
-        return Call.of(ToolCall(call_id, name, args), message, parent_id)
     import json
 
     try:
-        arguments = json.dumps(args, default=str)
+        arguments = args if isinstance(args, str) else json.dumps(args, default=str)
     except (TypeError, ValueError, RecursionError) as error:
         arguments = json.dumps(f"no JSON: {error}")  # refused below, like anything else that is no object
     return Call.of(ToolCall(call_id, name, arguments), message, parent_id)

@@ -57,6 +57,7 @@ class Scanner:
         self._anew = 0  # and where those of all the others can
         self._shown = 0  # what may have been shown
         self._heard = 0  # where the search for alarms goes on
+        self._rang = False  # an alarm has gone off in the newest piece, and would again
         self._open = dict.fromkeys(watches.weak, 0)  # each with a place before which it cannot match
         self._holders: set[Watch] = set()  # those of them that had text kept back
         self._overrun: tuple[Watch, int] | None = None  # a match that was forced and may go on, and its start
@@ -91,6 +92,7 @@ class Scanner:
             start, stop = alarms(self._data, self._heard, end)
             self.examined += (end if start < 0 else stop) - self._heard
             if start >= 0:
+                self._rang = True
                 self._listen(None if self._watches.loose else (start, stop))
         matches: list[Match] = []
         if self._overrun is not None and self._follow(self._overrun, final, matches):
@@ -222,6 +224,11 @@ class Scanner:
         low = self._shown if self._shown > self._from else self._from
         overlap = self._watches.overlap if self._ruler.narrow else 4 * self._watches.overlap
         heard = max(self._edge, end - overlap)
+        if self._rang and self._watches.late is not None:
+            start, _ = self._watches.late(self._data, heard, end)
+            self.examined += end - heard
+            heard = start if start >= 0 else end
+            self._rang = False
         if heard > self._heard < self._from and self._watches.begun is not None:  # it may have begun in what was replaced
             start, _ = self._watches.begun(self._data, self._heard, end)
             heard = min(heard, start) if start >= 0 else heard

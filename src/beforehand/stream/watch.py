@@ -230,6 +230,8 @@ class Watches:
         self.alarms = _any_of([w.alarm.node for w in self.rest]) if self.loose else self.tight_alarms
         self.early = tuple([w for w in self.rest if w.alarm.early])
         self.begun = _any_of([frontier(w.alarm.node, marked=False) for w in self.early], r"\z")
+        late = [w for w in self.rest if not w.alarm.early]
+        self.late = _any_of([frontier(w.alarm.node, marked=False) for w in late], r"\z")
         self.overlap = max([w.alarm.length or 0 for w in self.rest if not w.alarm.early], default=0)
         leads = [None if w.rule.keywords else w.alarm.lead for w in self.all]
         self.memory = None if None in leads else max((n for n in leads if n is not None), default=0)
