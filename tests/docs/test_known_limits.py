@@ -190,7 +190,7 @@ from beforehand.sandbox import SandboxLimits, Source, call
 async def told(method, argument):
     print(argument["pid"], flush=True)
 
-source = "export async function main() { await adf.told({pid: Deno.pid}); for (;;); }"
+source = "export function main() { adf.told({pid: Deno.pid}); for (;;); }"
 asyncio.run(call(Source("x.ts", source), "main", {}, limits=SandboxLimits(wall_time=60), bridge=told))
 """
 
