@@ -163,6 +163,21 @@ def test_a_tool_of_the_same_name_in_python_is_the_one_that_is_declared(folder):
     assert Agent.from_project(folder.root, tools=[sys_code]).plan.tools == (sys_code,)
 
 
+@pytest.mark.parametrize("authorised", [True, False])
+async def test_what_is_kept_for_authorised_code_is_there_for_it_alone(folder, authorised):
+    folder.lambda_(
+        "async def transform(i):\n    code = 'def main(a):\\n    return 7'\n"
+        "    return {**i['request'], 'system': str(await adf.sys_code(code=code, language='python'))}\n"
+    )
+    if authorised:
+        Authority(folder.root / "agent").authorize("lib/x.py")
+    folder.toml(HOOKED + "[recovery]\nauto_retry = false\n" + declared("sys_code", more="enabled = false\nrestricted = true\n"))
+    model = ScriptedModel([text("hello")])
+    result = await Agent.from_project(folder.root, model=model).run("go", check=False)
+    assert [(r.system, r.tools) for r in model.requests] == ([("7", ())] if authorised else [])
+    assert authorised or "REQUIRES_AUTHORIZED_CODE" in str(result.error)
+
+
 # --- loops ---
 
 
