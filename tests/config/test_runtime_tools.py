@@ -250,8 +250,9 @@ async def test_questions_that_the_agents_approvals_keep_are_answered_by_authoris
     waiting = asyncio.ensure_future(agent.run("go"))
     await asked.wait()
     assert paid == []
-    await agent.run("approve")
-    await waiting
+    async with asyncio.timeout(30):
+        await agent.run("approve")
+        await waiting
     assert paid == [3]
 
 
