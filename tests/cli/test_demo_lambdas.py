@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import subprocess
 import sys
@@ -11,7 +12,10 @@ from typing import Any
 
 import pytest
 
+from beforehand import Agent
 from beforehand.cli import lambdas_story as story
+from beforehand.testing import ScriptedModel
+from beforehand.workspace import Lambda
 from cli.command import beforehand
 
 
@@ -92,3 +96,16 @@ def test_it_can_be_drawn(run_here: Callable[..., Any], tmp_path: Path) -> None:
     picture = tmp_path / "lambdas.svg"
     assert run_here("demo", "lambdas", "--svg", str(picture)).code == 0
     assert "lib/seats.py" in picture.read_text(encoding="utf-8")
+
+
+def test_a_trace_shows_what_a_lambda_wrote(tmp_path: Path) -> None:
+    (tmp_path / "x.py").write_text("def main(turn):\n    print('one', 'two')\n    return {'type': 'end', 'reason': 'enough'}\n")
+    journal = str(tmp_path / "runs.db")
+
+    async def ended() -> str:
+        gate = Lambda("x.py", seam="before_turn", workspace=tmp_path, timeout=60)
+        async with Agent(model=ScriptedModel([]), hooks=[gate], journal=journal) as agent:
+            return (await agent.run("go")).run_id
+
+    told = beforehand("trace", asyncio.run(ended()), "--journal", journal, cwd=tmp_path)
+    assert "wrote: one two)" in told.stdout

@@ -1,15 +1,11 @@
-"""Tools that the runtime brings when a project file declares them, and the spare sandboxes that are closed with the agent."""
+"""Tools that the runtime brings when a project file declares them, and the workspace they work in."""
 
 import asyncio
-import contextlib
-from pathlib import Path
 
 import pytest
-from sandbox.sandboxed import children
 
 from beforehand import Agent, ConfigError, HookFailed, Loop, tool
 from beforehand.decisions import Approve, Deny
-from beforehand.sandbox import close_spares
 from beforehand.testing import FunctionModel, ScriptedModel, text, tool_call
 from beforehand.workspace import Approvals, Authority, Workspace
 
@@ -163,6 +159,21 @@ def test_a_tool_of_the_same_name_in_python_is_the_one_that_is_declared(folder):
     assert Agent.from_project(folder.root, tools=[sys_code]).plan.tools == (sys_code,)
 
 
+@pytest.mark.parametrize("authorised", [True, False])
+async def test_what_is_kept_for_authorised_code_is_there_for_it_alone(folder, authorised):
+    folder.lambda_(
+        "async def transform(i):\n    code = 'def main(a):\\n    return 7'\n"
+        "    return {**i['request'], 'system': str(await adf.sys_code(code=code, language='python'))}\n"
+    )
+    if authorised:
+        Authority(folder.root / "agent").authorize("lib/x.py")
+    folder.toml(HOOKED + "[recovery]\nauto_retry = false\n" + declared("sys_code", more="enabled = false\nrestricted = true\n"))
+    model = ScriptedModel([text("hello")])
+    result = await Agent.from_project(folder.root, model=model).run("go", check=False)
+    assert [(r.system, r.tools) for r in model.requests] == ([("7", ())] if authorised else [])
+    assert authorised or "REQUIRES_AUTHORIZED_CODE" in str(result.error)
+
+
 # --- loops ---
 
 
@@ -235,8 +246,9 @@ async def test_questions_that_the_agents_approvals_keep_are_answered_by_authoris
     waiting = asyncio.ensure_future(agent.run("go"))
     await asked.wait()
     assert paid == []
-    await agent.run("approve")
-    await waiting
+    async with asyncio.timeout(30):
+        await agent.run("approve")
+        await waiting
     assert paid == [3]
 
 
@@ -269,31 +281,3 @@ async def test_a_workspace_that_is_handed_over_counts_instead_of_the_files(folde
         model = ScriptedModel([text("hello")])
         await Agent.from_project(folder.root, model=model, workspace=place).run("hello")
         assert model.requests[0].system == "other"
-
-
-# --- closing ---
-
-
-def workers():
-    """The processes this one has started that still run."""
-    found = set()
-    for pid in children():
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has been collected just now
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
-                found.add(pid)
-    return found
-
-
-@pytest.mark.parametrize("with_block", [True, False])
-async def test_closing_the_agent_ends_the_spare_sandboxes_of_the_projects_hook(folder, with_block):
-    await close_spares()
-    before = workers()
-    folder.toml(HOOKED if not with_block else PLACE)
-    block = {"pre_llm_hook": {"source": "lib/x.py:transform"}} if with_block else {}
-    model = ScriptedModel([text("hello"), text("hello")])
-    async with Agent.from_project(folder.root, model=model, **block) as agent:
-        await agent.run("hello")
-        async with asyncio.timeout(30):
-            while not workers() - before:  # noqa: ASYNC110 - the worker that waits for the next call is being started
-                await asyncio.sleep(0.005)
-    assert workers() <= before

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -169,6 +172,43 @@ async def test_a_tool_that_cancels_its_own_task_takes_an_unheard_run_with_it(hea
 def test_tokens_are_estimated_from_characters() -> None:
     assert 1000 <= estimate_tokens([UserMessage("x" * 4000)]) <= 1010
     assert 1000 <= estimate_tokens([UserMessage((Image(url="http://127.0.0.1/p.png"),))]) <= 1010
+
+
+async def test_how_much_a_lambda_writes_in_all_is_not_bounded(tmp_path: Path) -> None:
+    (tmp_path / "fill.py").write_text(
+        "async def main(c):\n    for n in range(90):\n        await adf.fs_write(path=f'{n}.txt', content='x' * 100_000)\n"
+    )
+    gate = Lambda("fill.py", seam="before_turn", workspace=tmp_path, timeout=60)
+    async with Agent(model=ScriptedModel([text("hello")]), hooks=[gate]) as agent:
+        await agent.run("hi")
+    assert sum([len((tmp_path / f"{n}.txt").read_text()) for n in range(90)]) == 9_000_000
+
+
+BUSY = """
+import asyncio
+from beforehand.sandbox import SandboxLimits, Source, call
+
+async def told(method, argument):
+    print(argument["pid"], flush=True)
+
+source = "export function main() { adf.told({pid: Deno.pid}); for (;;); }"
+asyncio.run(call(Source("x.ts", source), "main", {}, limits=SandboxLimits(wall_time=60), bridge=told))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
+def test_a_busy_script_outlives_a_host_that_is_killed_for_as_long_as_it_has_processor_time() -> None:
+    with subprocess.Popen([sys.executable, "-c", BUSY], stdout=subprocess.PIPE, text=True) as host:
+        assert host.stdout is not None
+        pid = int(host.stdout.readline())
+        host.kill()
+    try:
+        assert Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "R"
+        bounds = Path(f"/proc/{pid}/limits").read_text().splitlines()
+        (seconds,) = [line.split()[3] for line in bounds if line.startswith("Max cpu time")]
+        assert int(seconds) <= 60 * (os.cpu_count() or 1) + 4
+    finally:
+        os.kill(pid, signal.SIGKILL)
 
 
 async def test_a_lambda_cannot_import_other_files_of_its_workspace(tmp_path: Path) -> None:

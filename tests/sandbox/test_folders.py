@@ -25,7 +25,7 @@ async def main():
 
 asyncio.run(main())
 """
-TELLS = "export async function main() { await adf.told({where: [Deno.pid, Deno.cwd()]}) }"
+TELLS = "export async function main() { setInterval(() => 1, 1000); await adf.told({where: [Deno.pid, Deno.cwd()]}) }"
 
 
 @pytest.fixture

@@ -194,8 +194,13 @@ def _decision_row(record: DecisionRecord) -> Row:
     text = f"{record.seam}: {said}{f': {record.reason}' if record.reason else ''}"
     note = _small_print(record.seam, record.reversible)
     if record.console:
-        note += f"; wrote: {' '.join(record.console.split())[:MAX_WRITTEN]}"
+        note += f"; wrote: {written(record.console)}"
     return Row("hook", record.hook, text, note, TONES.get(record.verdict, "plain"))
+
+
+def written(console: str) -> str:
+    """What a lambda wrote to its console, shortened to one line."""
+    return " ".join(console.split())[:MAX_WRITTEN]
 
 
 def _small_print(seam: str, done: Irreversible) -> str:

@@ -14,7 +14,7 @@ from ..journal.store import Store
 from ..journal.steps import Step, steps
 from ..journal.tally import HookTally, tally
 from .lines import Lines, json_lines, seconds_text
-from .timeline import TONES, Row, Tone
+from .timeline import TONES, Row, Tone, written
 
 OUTCOME_TONES: dict[str, Tone] = {"ran": "ok", "answered": "changed"}
 MISSING = "no outcome is on record: its process ended while it ran. `beforehand settle` says what became of it"
@@ -96,7 +96,8 @@ def _decision(step: Step, data: dict[str, Any]) -> list[Row]:
     changed = f" {', '.join(data['changed'])}" if data["changed"] else ""
     reason = f": {data['reason']}" if data["reason"] else ""
     ahead = f"still ahead: {data['ahead']}; " if data["ahead"] else ""
-    note = f"{ahead}done: {_done(data['done'])}; took {seconds_text(data['duration'])}; {data['where']}"
+    wrote = f"; wrote: {written(data['console'])}" if data["console"] else ""
+    note = f"{ahead}done: {_done(data['done'])}; took {seconds_text(data['duration'])}; {data['where']}{wrote}"
     text = f"{data['seam']}: {verdict}{changed}{effects}{reason}{_about(step)}"
     return [Row("hook", data["hook"], text, note, TONES.get(data["verdict"], "plain"))]
 

@@ -77,16 +77,19 @@ class LiveNow:
     """What the project file says. The workspace is made when it is needed, and kept while the settings stay the same.
 
     `workspace` is one that was handed over, or the folder that counts instead of the file's; `on_ask` answers for the agent.
-    `registry` holds tools that authorised code alone may call.
     """
 
     def __init__(self, project: Project, workspace: Workspace | Path | str | None = None, on_ask: Any = None) -> None:
-        self.registry: Sequence[Tool] = ()
+        self._registry: Sequence[Tool] = ()
         self._given, self._on_ask = workspace, on_ask
         self._live = LiveProject(project)
         self._first = project.path("workspace")
         self._project: Project | None = None
         self._now: Now | None = None
+
+    def keep_for_code(self, tools: Sequence[Tool]) -> None:
+        """Tools that authorised code alone may call."""
+        self._registry, self._now = tools, None
 
     def __call__(self) -> Now:
         project = self._live.current()
@@ -111,7 +114,7 @@ class LiveNow:
         if folder is None:
             raise ConfigError(str(project.problem((), "the field 'workspace' is missing: the folder that holds lambdas")))
         settings = project.settings
-        gates = Gates.of(settings.code_execution, settings.tools, self.registry)
+        gates = Gates.of(settings.code_execution, settings.tools, self._registry)
         approvals = self._on_ask if isinstance(self._on_ask, Approvals) else None
         return Workspace(folder, config=visible_config(settings), gates=gates, approvals=approvals)
 
@@ -154,10 +157,3 @@ class PreLlmFunction:
             self._lambda = Lambda(source, seam="before_provider_call", workspace=now.workspace(), timeout=timeout)
             self._made_for = now
         return self._lambda
-
-    async def close_with_agent(self) -> None:
-        """`Agent.aclose` ends the workers that calls of the lambda have left waiting."""
-        if self._lambda is not None:
-            from ..sandbox import close_spares
-
-            await close_spares()

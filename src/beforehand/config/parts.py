@@ -42,7 +42,7 @@ def project_parts(
         brought += [tool for tool in code.tools if tool.name in declared]
         asking = code.hooks if "sys_lambda" in declared else ()
     owned = owned_tools(project, [*tools, *brought])
-    live.registry = owned.registry
+    live.keep_for_code(owned.registry)
     block = given["pre_llm_hook"]
     hook = live_hook(project, limits, live) if block is None else fixed_hook(block, None, limits, live)
     return Parts(owned.tools, [*asking, *owned.hooks, hook])

@@ -20,7 +20,8 @@ STEPS: dict[str, str] = {
     "instructions": "text, error",
     "compacting": "messages (how many), tokens (of the next request)",
     "decision": "hook, where, seam, verdict, reason, duration (seconds), digest, done (requests, characters, tools), "
-    "ahead (what was still ahead), effects, on_error, changed (the fields replaced)",
+    "ahead (what was still ahead), effects, on_error, changed (the fields replaced), "
+    "console (what a lambda wrote meanwhile)",
     "passed": "seam, hooks: they were asked and let the value pass",
     "skipped": "seam, hooks: they were not asked any more, after a refusal that is final at once",
     "note": "verdict, reason: the core itself mended something",
@@ -180,7 +181,7 @@ class _Story:
             "reason": decision.get("reason"), "duration": decision["duration"], "digest": decision.get("digest"),
             "done": {"requests": requests, "characters": characters, "tools": tools},
             "ahead": (spec.irreversible or None) if spec is not None else None, "effects": decision.get("effects"),
-            "on_error": decision.get("on_error"),
+            "on_error": decision.get("on_error"), "console": decision.get("console"),
             "changed": changed if changed and decision["verdict"] == "Replace" else None,
         })  # fmt: skip
 
