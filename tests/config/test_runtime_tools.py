@@ -1,11 +1,15 @@
-"""Tools that the runtime brings when a project file declares them, and the workspace they work in."""
+"""Tools that the runtime brings when a project file declares them, and the spare sandboxes that are closed with the agent."""
 
 import asyncio
+import contextlib
+from pathlib import Path
 
 import pytest
+from sandbox.sandboxed import children
 
 from beforehand import Agent, ConfigError, HookFailed, Loop, tool
 from beforehand.decisions import Approve, Deny
+from beforehand.sandbox import close_spares
 from beforehand.testing import FunctionModel, ScriptedModel, text, tool_call
 from beforehand.workspace import Approvals, Authority, Workspace
 
@@ -281,3 +285,31 @@ async def test_a_workspace_that_is_handed_over_counts_instead_of_the_files(folde
         model = ScriptedModel([text("hello")])
         await Agent.from_project(folder.root, model=model, workspace=place).run("hello")
         assert model.requests[0].system == "other"
+
+
+# --- closing ---
+
+
+def workers():
+    """The processes this one has started that still run."""
+    found = set()
+    for pid in children():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has been collected just now
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+                found.add(pid)
+    return found
+
+
+@pytest.mark.parametrize("with_block", [True, False])
+async def test_closing_the_agent_ends_the_spare_sandboxes_of_the_projects_hook(folder, with_block):
+    await close_spares()
+    before = workers()
+    folder.toml(HOOKED if not with_block else PLACE)
+    block = {"pre_llm_hook": {"source": "lib/x.py:transform"}} if with_block else {}
+    model = ScriptedModel([text("hello"), text("hello")])
+    async with Agent.from_project(folder.root, model=model, **block) as agent:
+        await agent.run("hello")
+        async with asyncio.timeout(30):
+            while not workers() - before:  # noqa: ASYNC110 - the worker that waits for the next call is being started
+                await asyncio.sleep(0.005)
+    assert workers() <= before

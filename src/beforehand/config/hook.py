@@ -157,3 +157,10 @@ class PreLlmFunction:
             self._lambda = Lambda(source, seam="before_provider_call", workspace=now.workspace(), timeout=timeout)
             self._made_for = now
         return self._lambda
+
+    async def close_with_agent(self) -> None:
+        """`Agent.aclose` ends the workers that calls of the lambda have left waiting."""
+        if self._lambda is not None:
+            from ..sandbox import close_spares
+
+            await close_spares()
