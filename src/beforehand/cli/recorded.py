@@ -12,7 +12,7 @@ import typer
 from ..errors import ConfigError
 from ..journal import Store, open_journal
 from ..journal.pgopening import is_postgres
-from .terminal import reported
+from .terminal import refuse_together, reported
 
 JournalPath = Annotated[str, typer.Option("--journal", help="The file in which runs are recorded, or postgresql://...")]
 KeyEnv = Annotated[
@@ -165,11 +165,13 @@ def resume(
     base_url: Annotated[str | None, typer.Option(help="An OpenAI-compatible endpoint. It is not taken from the record.")] = None,
     hooks: Annotated[list[Path] | None, typer.Option("--hooks", help="As the run began with.")] = None,
     tools: Annotated[list[Path] | None, typer.Option("--tools", help="As the run began with.")] = None,
+    project: Annotated[Path | None, typer.Option("--project", help="As the run began with.")] = None,
     instructions: Annotated[str, typer.Option(help="What the agent is told beforehand; as recorded if left out.")] = "",
     answer: Annotated[
         list[str] | None, typer.Option("--answer", help='CALL=approve, "CALL=deny REASON", "CALL=edit JSON".')
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse if tools or hooks have changed since.")] = False,
+    anyway: Annotated[bool, typer.Option("--anyway", help="Go on though tools or hooks are missing.")] = False,
     journal: JournalPath = RUNS_DB,
     key_env: KeyEnv = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print each event as one line of JSON, and nothing else.")] = False,
@@ -179,14 +181,16 @@ def resume(
 ) -> None:
     """Go on with a recorded run: nothing of it is decided, asked or done twice. Shows what happens from there on."""
     with reported(debug):
+        refuse_together("--strict", {"--anyway": strict and anyway})
         from .resume import resume_job
         from .run import Job
 
         job = Job(
             prompt="", model=model, base_url=base_url, hooks=tuple(hooks or ()), tools=tuple(tools or ()),
             instructions=instructions, as_json=as_json, wire=wire, plain=plain, journal=writer(journal, key_env),
+            project=project,
         )  # fmt: skip
-        code = asyncio.run(resume_job(job, run, answer or (), strict))
+        code = asyncio.run(resume_job(job, run, answer or (), strict=strict, anyway=anyway))
     raise typer.Exit(code)
 
 

@@ -22,7 +22,7 @@ from ..eventstream import EventStream
 from ..results import RunResult
 from .asking import Asker
 from .printer import Printer
-from .terminal import INTERRUPTED, STOPPED, complain, console_for, safe
+from .terminal import INTERRUPTED, STOPPED, complain, console_for, journal_option, safe, to_resume
 from .timeline import Row, Timeline, Tone
 
 WIRE = ("request_sent", "response_received")
@@ -78,7 +78,7 @@ async def play(job: Job, begin: Begin) -> int:
         if talk.result is None:
             return STOPPED
         out.end(talk.result)
-        return close_report(talk.result, recorded=job.journal is not None)
+        return close_report(talk.result, None if job.journal is None else job.journal.path)
 
 
 def agent_for(job: Job, asker: Asker) -> Agent:
@@ -97,8 +97,11 @@ def agent_for(job: Job, asker: Asker) -> Agent:
     return agent if job.max_turns is None else agent.replace(limits=agent.plan.limits.with_(max_turns=job.max_turns))
 
 
-def close_report(result: RunResult, recorded: bool = False) -> int:
-    """Say on stderr why the run stopped, where it did not simply end. Returns the exit code."""
+def close_report(result: RunResult, journal: Path | str | None = None) -> int:
+    """Say on stderr why the run stopped, where it did not simply end. Returns the exit code.
+
+    `journal` is where the run is on record, if it is.
+    """
     if result.stop_reason in ("completed", "ended", "length"):
         if result.stop_reason == "length":
             complain("note: the last reply was cut by the model's length limit")
@@ -110,9 +113,11 @@ def close_report(result: RunResult, recorded: bool = False) -> int:
     for pending in result.pending:
         args = msgspec.json.encode(pending.args).decode()
         complain(f"waiting for a person: {pending.name} {args}, asked by {pending.hook}: {pending.prompt} [{pending.call_id}]")
-    if result.pending and recorded:
-        run_id = result.run_id
-        complain(f"answer with `beforehand approvals --answer {run_id} CALL approve`, then `beforehand resume {run_id}`")
+    if result.pending and journal is not None:
+        complain(
+            f"answer with `beforehand approvals --answer {result.run_id} CALL approve{journal_option(journal)}`, "
+            f"then {to_resume(result.run_id, journal)}"
+        )
     return STOPPED
 
 
