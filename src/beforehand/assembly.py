@@ -46,7 +46,7 @@ def load_model(model: Any, base_url: str | None = None, api_key: str | None = No
     if prefix not in ADAPTERS or not colon or not name:
         near = nearest(prefix, ADAPTERS)
         hint = (
-            f'did you mean "{near}:{name or "MODEL"}"?' if near else f'write "openai:{model}" for an OpenAI-compatible endpoint'
+            f'did you mean "{near}:{name or "MODEL"}"?' if near else f'write "openai:{model}" if that is what an OpenAI-compatible endpoint calls it'
         )
         raise UnknownModel(f"no adapter for model {model!r}: {hint}")
     module, cls = ADAPTERS[prefix]

@@ -90,6 +90,7 @@ def test_a_run_waits_in_the_journal_until_somebody_answers_and_somebody_resumes(
         answered = run_here("approvals", "--answer", run_id[:6], "call_1", "approve")
         assert (answered.code, answered.err) == (0, "")
         assert run_here("approvals").out == "Nothing waits for a person.\n"
+        assert "suspended (answered: resume it)" in run_here("runs").out
         assert not (here / "booked.txt").exists()
 
         resumed = beforehand("resume", run_id[:6], *WITH, "--base-url", server.url, cwd=here)
@@ -352,7 +353,7 @@ def test_a_person_settles_what_became_of_a_call(here: Path, run_here: Run, optio
 
 @pytest.mark.usefixtures("journal")
 def test_a_changed_record_is_named(run_here: Run) -> None:
-    assert run_here("verify", "runs.db").out.startswith("1 runs, ")
+    assert run_here("verify", "runs.db").out.startswith("1 run, ")
     with sqlite3.connect("runs.db") as db:
         db.execute("UPDATE records SET body = CAST(replace(CAST(body AS TEXT), '901', '100') AS BLOB) WHERE kind = 'message'")
     db.close()
@@ -368,7 +369,7 @@ def test_a_signed_journal_is_checked_with_its_key(here: Path, run_here: Run, mon
     record(teller(Journal(here / "runs.db", key=b"a key of many letters"), text("Hello.")))
     assert (run_here("verify").code, run_here("verify", "--key-env", "WRONG").code) == (1, 1)
     right = run_here("verify", "--key-env", "RIGHT")
-    assert (right.code, right.out) == (0, f"1 runs, {Journal(here / 'runs.db', readonly=True).head('r1').records} records: "
+    assert (right.code, right.out) == (0, f"1 run, {Journal(here / 'runs.db', readonly=True).head('r1').records} records: "
                                           "signed, and every record is as it was written.\n")  # fmt: skip
     assert run_here("runs").code == 0
     assert "many letters" not in right.out + right.err + run_here("verify").out

@@ -46,7 +46,7 @@ async def run_backtest(journal: str, hooks: tuple[Path, ...], since: int, as_jso
 
 
 def _print(report: Backtest, examples: int) -> None:
-    print(f"{report.runs} runs, {report.values} values at gate and shape seams")
+    print(f"{report.runs} run{'' if report.runs == 1 else 's'}, {report.values} values at gate and shape seams")
     if not report.differences:
         print("no change")
         return

@@ -179,12 +179,13 @@ class Screen:
         self.timeline = Timeline(streamed=True)
         self._printer = Printer(console_for(sys.stderr, plain), sys.stderr)
         self._turn: Row | None = None
-        self._mid_line = self._heard = False
+        self._mid_line = self._heard = self._rows = False
         self._safe = sys.stdout.isatty()
 
     def event(self, event: Event) -> None:
         self._heard = True
         if isinstance(event, MessageUpdate) and event.kind == "text" and event.parent_call_id is None:
+            self._head()
             sys.stdout.write(safe(event.delta) if self._safe else event.delta)
             sys.stdout.flush()
             self._mid_line = not event.delta.endswith("\n")
@@ -195,14 +196,20 @@ class Screen:
             self._show(row)
 
     def _show(self, row: Row) -> None:
-        if row.kind == "turn":  # a turn in which nothing happens but talk needs no heading
+        if row.kind == "turn":
             self._turn = row
             return
         self.close()
-        if self._turn is not None:
-            self._printer.show(self._turn)
-            self._turn = None
+        self._rows = True
+        self._head()
         self._printer.show(row)
+
+    def _head(self) -> None:
+        """The heading of the turn that begins, above its text. While there was nothing but talk it needs none."""
+        if self._turn is not None and self._rows:
+            self.close()
+            self._printer.show(self._turn)
+        self._turn = None
 
     def close(self) -> None:
         """End the line of text under way, if there is one."""

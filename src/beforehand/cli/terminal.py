@@ -56,7 +56,10 @@ def reported(debug: bool) -> Iterator[None]:
     except typer.Exit:
         raise
     except BeforehandError as error:
-        _fail(str(error), error.exit_code, debug)
+        problems = getattr(error, "problems", ())  # of a file: a line for each, as `check` shows them
+        for problem in problems[:-1]:
+            complain(f"error: {problem}")
+        _fail(str(problems[-1] if problems else error), error.exit_code, debug)
     except KeyboardInterrupt:
         _fail("interrupted", INTERRUPTED, debug)
     except BrokenPipeError:  # whoever read our output has seen enough
