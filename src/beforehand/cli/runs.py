@@ -44,7 +44,7 @@ def show_runs(journal: Store, *, states: Sequence[str], since: int, as_json: boo
 
 
 def _row(run: RunSummary) -> tuple[str, ...]:
-    state = run.state
+    state: str = run.state
     if run.state == "suspended":
         state = f"suspended ({run.waiting} waiting)" if run.waiting else "suspended (answered: resume it)"
     if run.state == "ended" and run.why:
