@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..answering import answer_waiting
+from ..assembly import ADAPTERS
 from ..conversation import Conversation
 from ..decisions import HumanAnswer, PendingApproval
 from ..durable import load
@@ -33,7 +34,10 @@ async def resume_job(job: Job, beginning: str, answers: Sequence[str], *, strict
     records = journal.records(run_id)
     start = records[0].data
     if not job.model:
-        job = job._replace(model=f"{start['provider']}:{start['model']}")
+        named = f"{start['provider']}:{start['model']}"
+        if start["provider"] not in ADAPTERS:
+            raise ConfigError(f"no adapter for model {named!r}, which the run began with: give --model, or go on in Python")
+        job = job._replace(model=named)
     if not job.instructions:
         job = job._replace(instructions=start.get("system") or "")
 
