@@ -61,7 +61,7 @@ def demo(
     local: Annotated[bool, typer.Option("--local", help="Use a small real model on this machine (extra [local]).")] = False,
     debug: Debug = False,
 ) -> None:
-    """See it work: a travel assistant, two booths on the line, and a manager. No network, no key."""
+    """See it work: a travel assistant, two hooks, and a manager. No network, no key."""
     with reported(debug):
         from .demo import show
 

@@ -43,7 +43,7 @@ GROUPS: dict[str, dict[str, str]] = {
 
 _RUN = 'beforehand run "Hello" --model openai:NAME --base-url http://localhost:11434/v1'
 EXAMPLES: dict[str, tuple[str, ...]] = {
-    "demo": ("beforehand demo", "beforehand demo --svg timeline.svg"),
+    "demo": ("beforehand demo", "beforehand demo lambdas", "beforehand demo --svg timeline.svg"),
     "run": (_RUN, "  ... --tools tools.py --hooks hooks/", "  ... --journal runs.db"),
     "hooks": ("beforehand hooks --hooks policies.py --hooks rules/", "beforehand hooks --project . --tools tools.py"),
     "seams": ("beforehand seams", "beforehand seams --markdown > seams.md"),
