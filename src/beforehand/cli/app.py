@@ -24,7 +24,7 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 Plain = Annotated[bool, typer.Option("--plain", help="No colours, no boxes.")]
 HookFiles = Annotated[
     list[Path] | None,
-    typer.Option("--hooks", metavar="PATH", help="Python file with hooks, rule file or folder of them; repeatable."),
+    typer.Option("--hooks", metavar="PATH", help="Python file with hooks, rule file, or folder of rule files; repeatable."),
 ]
 ProjectFile = Annotated[Path | None, typer.Option("--project", help="A project file, or the folder that has one.")]
 ToolFiles = Annotated[list[Path] | None, typer.Option("--tools", metavar="PATH", help="Python file with tools; repeatable.")]
@@ -213,7 +213,7 @@ def try_(
 
 
 BacktestHooks = Annotated[
-    list[Path], typer.Option("--hooks", metavar="PATH", help="Python file with hooks, rule file or folder; repeatable.")
+    list[Path], typer.Option("--hooks", metavar="PATH", help="Python file, rule file, or folder of rule files; repeatable.")
 ]
 
 
