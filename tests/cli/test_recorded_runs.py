@@ -551,3 +551,13 @@ def test_rare_steps_have_their_rows_too(here: Path, run_here: Run, kind: str, bo
     journal.close()
     told = run_here("trace", "r1")
     assert row in " ".join(told.out.split()), told.out + told.err
+
+
+def test_a_journal_may_be_named_as_workers_name_it(here: Path, run_here: Run) -> None:
+    with endpoint(calls("book", seat="first")) as server:
+        run_here("run", "Book", *WITH, "--base-url", server.url, "--journal", "runs.db")
+    run_id = one_run_id(run_here)
+    assert run_id in run_here("runs", "--journal", "sqlite:///runs.db").out
+    told = run_here("approvals", "--journal", f"sqlite:///{here}/runs.db", "--answer", run_id, "call_1", "approve")
+    assert (told.code, told.err) == (0, "")
+    assert run_here("approvals", "--journal", "sqlite:///no.db", "--answer", run_id, "call_1", "deny").code == 2

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from ..errors import ConfigError
-from ..journal import Store, open_journal
+from ..journal import Store, file_of, open_journal
 from ..journal.pgopening import is_postgres
 from .terminal import refuse_together, reported
 
@@ -44,7 +44,7 @@ def reader(where: str, key_env: str | None = None) -> Store:
 
 def writer(where: str, key_env: str | None) -> Store:
     """The journal, to add to what it holds. It must be there already."""
-    if not is_postgres(where) and not Path(where).is_file():
+    if not is_postgres(where) and not Path(file_of(where)).is_file():
         raise ConfigError(f"there is no journal {where}")
     return open_journal(where, key=key_from(key_env))
 
