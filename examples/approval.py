@@ -45,8 +45,8 @@ def first_class_needs_a_manager(call: PendingCall) -> Ask | None:
     return None
 
 
-def make_agent(model: str | Model, base_url: str | None, booth: Hook, manager: Manager | None = None) -> Agent:
-    return Agent(model=model, base_url=base_url, tools=[book_ticket], hooks=[booth], on_ask=manager)
+def make_agent(model: str | Model, base_url: str | None, gate: Hook, manager: Manager | None = None) -> Agent:
+    return Agent(model=model, base_url=base_url, tools=[book_ticket], hooks=[gate], on_ask=manager)
 
 
 # --- three ways ----------------------------------------------------------------------------------

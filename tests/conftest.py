@@ -1,7 +1,6 @@
 """What holds for every test: nothing of the caller's environment is seen, and nothing goes out to the network.
 
-Fixtures live beside the tests that use them. A scripted model, a manual clock and an in-memory journal come from
-`beforehand.testing`, where users find them too.
+Fixtures live beside the tests that use them. Scripted models come from `beforehand.testing`, where users find them too.
 """
 
 from __future__ import annotations

@@ -11,11 +11,12 @@ import os
 import sys
 import traceback
 from collections.abc import Iterable, Mapping
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from .errors import ConfigError, HookDefinitionError, ToolDefinitionError, UnknownModel, nearest
 from .hooks.hook import Hook
-from .hooks.registry import HookSet, collect
+from .hooks.registry import HookSet, collect, hooks_of, methods_of
 from .innerloops import MAX_LOOPS, Loops, derive, loop_tools
 from .limits import Limits, Recovery
 from .messages import THINKING_LEVELS, Options, Price
@@ -45,9 +46,8 @@ def load_model(model: Any, base_url: str | None = None, api_key: str | None = No
     prefix, colon, name = model.partition(":")
     if prefix not in ADAPTERS or not colon or not name:
         near = nearest(prefix, ADAPTERS)
-        hint = (
-            f'did you mean "{near}:{name or "MODEL"}"?' if near else f'write "openai:{model}" for an OpenAI-compatible endpoint'
-        )
+        named = f'write "openai:{model}" if that is what an OpenAI-compatible endpoint calls it'
+        hint = f'did you mean "{near}:{name or "MODEL"}"?' if near else named
         raise UnknownModel(f"no adapter for model {model!r}: {hint}")
     module, cls = ADAPTERS[prefix]
     options = {k: v for k, v in (("base_url", base_url), ("api_key", api_key)) if v is not None}
@@ -265,9 +265,14 @@ def watch(agent: Any) -> Any:
 
 
 def hooks_in_file(path: Path) -> list[Hook]:
-    """The `Hook` values a Python file defines, in the order it names them."""
+    """The hooks of a Python file, in the order it names them: `Hook` values, and objects whose methods are hooks."""
     module = load_file(path, "hooks")
-    found = [value for value in vars(module).values() if isinstance(value, Hook)]
+    values = [value for value in vars(module).values() if not isinstance(value, ModuleType | type)]
+    for name, value in vars(module).items():
+        unused = isinstance(value, type) and value.__module__ == module.__name__ and methods_of(value)
+        if unused and not any(isinstance(one, value) for one in values):
+            raise HookDefinitionError(f"{path}: no object of {name} is there, so its hooks would never be asked: make one")
+    found = [found for value in values for found in ([value] if isinstance(value, Hook) else hooks_of(value))]
     if not found:
         raise HookDefinitionError(f"{path} defines no hooks: decorate functions with @hook.<seam>")
     return list(dict.fromkeys(found))

@@ -85,7 +85,8 @@ class Conversation(Channel):
     ) -> EventStream:
         """`run` as an async iterator of events. Leaving the loop aborts the run; its error is raised at the end.
 
-        `events` names opt-in events to be included. The result is in `result` afterwards. `around` wraps the run.
+        `events` names opt-in events to be included. The result is in the conversation's `result` afterwards.
+        `around` wraps the run.
         """
         run = self._new_run(run_id, deps, limits)
 

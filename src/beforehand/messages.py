@@ -1,4 +1,4 @@
-"""What a conversation is made of: frozen parts, messages and requests, and the append-only history."""
+"""What a conversation is made of: frozen parts, messages and requests."""
 
 from __future__ import annotations
 

@@ -202,3 +202,13 @@ def test_warnings_of_the_package_are_lines_and_carry_a_traceback_only_to_debug(
     assert "ValueError: oops" in said
     assert len(said.splitlines()) == lines
     assert (logger.handlers, logger.propagate) == ([], True)
+
+
+def test_each_mistake_of_rule_files_has_a_line_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"target": "tol"}')
+    (tmp_path / "b.json").write_text('{"target": "chat", "rolls": []}')
+    told = beforehand("hooks", "--hooks", ".", cwd=tmp_path)
+    assert told.returncode == 2
+    first, second = told.stderr.splitlines()
+    assert first.startswith("error: a.json:1:")
+    assert second.startswith("error: b.json:1:")

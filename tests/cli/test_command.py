@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,8 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer.main
 
 import beforehand as package
+from beforehand.cli.app import app
+from beforehand.cli.overview import EXAMPLES, GROUPS
 from cli.command import beforehand, endpoint, says
 
 
@@ -25,12 +29,33 @@ def test_without_arguments_it_shows_what_it_can_do(tmp_path: Path) -> None:
     assert all(f"\n  {command} " in shown for command in ("demo", "run", "hooks", "seams"))
 
 
-@pytest.mark.parametrize("command", ["demo", "run", "hooks", "seams"])
-def test_each_command_has_help(run_here: Callable[..., Any], command: str) -> None:
+COMMANDS = sorted(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "schema"])
+def test_each_command_has_help_with_an_example(run_here: Callable[..., Any], command: str) -> None:
     told = run_here(command, "--help")
     assert told.code == 0
     assert f"Usage: beforehand {command} " in told.out
     assert "--debug" in told.out
+    assert f"Examples:\n    beforehand {command}" in told.out
+
+
+def test_every_command_stands_under_a_heading_in_a_line_of_its_own(run_here: Callable[..., Any]) -> None:
+    told = run_here("--help").out
+    assert sorted(name for lines in GROUPS.values() for name in lines) == COMMANDS
+    for heading, lines in GROUPS.items():
+        assert f"\n{heading}:\n" in told
+        for name, text in lines.items():
+            assert re.search(rf"^  {name} +{re.escape(text)}$", told, re.MULTILINE)
+    assert "\nMore:" not in told
+
+
+def test_the_examples_name_options_that_exist() -> None:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    for name, lines in EXAMPLES.items():
+        known = {option for parameter in commands[name].params for option in parameter.opts}
+        assert set(re.findall(r" (--?[a-z][a-z-]*)", " ".join(lines))) <= known
 
 
 def test_the_exit_codes_are_told(run_here: Callable[..., Any]) -> None:

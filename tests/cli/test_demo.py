@@ -106,7 +106,7 @@ def test_output_that_nobody_reads_ends_the_demonstration_quietly(tmp_path: Path)
     assert (told.returncode, told.stderr) == (0, b"")
 
 
-async def test_the_model_reads_what_the_second_booth_left_of_a_result() -> None:
+async def test_the_model_reads_what_the_second_hook_left_of_a_result() -> None:
     async with loopback(story.reply_to) as endpoint:
         agent = make_agent(ACTS[0], Timeline(), {"model": "openai:x", "base_url": endpoint.base_url, "api_key": ""})
         async with agent:

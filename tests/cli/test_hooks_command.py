@@ -78,3 +78,28 @@ def test_a_sub_agent_that_the_hooks_do_not_govern_is_listed(run_here: Callable[.
     out = run_here("hooks", "--hooks", rules, "--tools", "tools.py").out
     assert "NOT INHERITED: sub-agent free (" in out
     assert "governed (" not in out
+
+
+OBJECT = """
+from beforehand import hook
+
+@hook.before_turn
+def plain(turn): ...
+
+class Policy:
+    @hook.before_tool_call(tools=["pay"])
+    def method(self, call): ...
+"""
+
+
+def test_the_methods_of_an_object_in_a_file_are_hooks(run_here: Callable[..., Any], rules: str) -> None:
+    Path(rules).write_text(f"{OBJECT}\npolicy = Policy()\n")
+    printed = run_here("hooks", "--hooks", rules)
+    assert [line.split("  ")[1] for line in printed.out.splitlines()] == ["plain", "method"]
+
+
+def test_a_class_whose_hooks_nobody_would_ask_is_refused(run_here: Callable[..., Any], rules: str) -> None:
+    Path(rules).write_text(OBJECT)
+    printed = run_here("hooks", "--hooks", rules)
+    assert printed.code == 2
+    assert printed.err == "error: rules.py: no object of Policy is there, so its hooks would never be asked: make one\n"

@@ -90,6 +90,7 @@ def test_a_run_waits_in_the_journal_until_somebody_answers_and_somebody_resumes(
         answered = run_here("approvals", "--answer", run_id[:6], "call_1", "approve")
         assert (answered.code, answered.err) == (0, "")
         assert run_here("approvals").out == "Nothing waits for a person.\n"
+        assert "suspended (answered: resume it)" in run_here("runs").out
         assert not (here / "booked.txt").exists()
 
         resumed = beforehand("resume", run_id[:6], *WITH, "--base-url", server.url, cwd=here)
@@ -137,10 +138,58 @@ def test_strict_refuses_where_hooks_are_not_as_they_were(run_here: Run) -> None:
         refused = run_here("resume", run_id, "--strict", *without)
         assert refused.code == 2
         assert "hook needs_a_person at before_tool_call is gone" in refused.err
-        warned = run_here("resume", run_id, *without)
+        warned = run_here("resume", run_id, "--anyway", *without)
     assert (warned.code, warned.out) == (0, "Booked.\n")
     assert "goes on, but not as it began" in warned.err
     assert "but not as it began: hook needs_a_person at before_tool_call is gone" in run_here("trace", run_id).out
+
+
+def test_a_run_does_not_lose_its_guards_by_a_forgotten_option(here: Path, run_here: Run) -> None:
+    with endpoint(calls("book", seat="first"), says("Booked.")) as server:
+        at = ("--base-url", server.url)
+        run_here("run", "Book", *WITH, *at, "--journal", "runs.db")
+        run_id = one_run_id(run_here)
+        run_here("approvals", "--answer", run_id, "call_1", "approve")
+        told = run_here("resume", run_id, *at)
+        assert told.code == 2
+        assert "began with what is not here: tool book; hook needs_a_person at before_tool_call" in told.err
+        assert "--hooks" in told.err
+        assert told.err.count("\n") == 1
+        assert run_here("resume", run_id, *WITH, *at).code == 0
+    assert (here / "booked.txt").read_text() == "first\n"
+
+
+@pytest.mark.usefixtures("here")
+def test_a_conversation_is_not_sent_to_another_endpoint_than_before_unless_somebody_says_so(run_here: Run) -> None:
+    with endpoint(calls("book", seat="first"), says("Booked.")) as server:
+        run_here("run", "Book", *WITH, "--base-url", server.url, "--journal", "runs.db")
+        run_id = one_run_id(run_here)
+        told = run_here("resume", run_id, *WITH, "--answer", "call_1=approve")
+        assert told.code == 2
+        assert f"was sent to {server.url}" in told.err
+        assert "would now go to https://api.openai.com" in told.err
+        assert "call_1" in run_here("approvals").out  # nothing was answered either
+        assert len(server.requests) == 1
+
+
+@pytest.mark.usefixtures("here")
+def test_a_run_of_a_project_goes_on_with_its_project(here: Path, run_here: Run) -> None:
+    (here / "rules").mkdir()
+    rule = {"label": "ask", "target": "tool", "event": "before", "actions": [{"type": "ask", "prompt": "Book it?"}]}
+    (here / "rules" / "ask.json").write_text(json.dumps(rule))
+    with endpoint(calls("book", seat="first"), says("Booked.")) as server:
+        (here / "beforehand.toml").write_text(f'model = "openai:m"\nbase_url = "{server.url}"\nhooks_dir = "rules"\n')
+        given = ("--project", ".", "--tools", "tools.py")
+        run_here("run", "Book", *given, "--journal", "runs.db")
+        done = run_here("resume", one_run_id(run_here), *given, "--answer", "call_1=approve")
+    assert (done.code, done.out) == (0, "Booked.\n"), done.err
+    assert (here / "booked.txt").read_text() == "first\n"
+
+
+def test_what_to_do_next_names_a_journal_that_commands_would_not_find(here: Path, run_here: Run) -> None:
+    with endpoint(calls("book", seat="first")) as server:
+        asked = run_here("run", "Book", *WITH, "--base-url", server.url, "--journal", "other.db")
+    assert f"--journal {here / 'other.db'}` with the --tools, --hooks and --base-url it began with" in asked.err
 
 
 # --- looking -------------------------------------------------------------------------------------
@@ -304,7 +353,7 @@ def test_a_person_settles_what_became_of_a_call(here: Path, run_here: Run, optio
 
 @pytest.mark.usefixtures("journal")
 def test_a_changed_record_is_named(run_here: Run) -> None:
-    assert run_here("verify", "runs.db").out.startswith("1 runs, ")
+    assert run_here("verify", "runs.db").out.startswith("1 run, ")
     with sqlite3.connect("runs.db") as db:
         db.execute("UPDATE records SET body = CAST(replace(CAST(body AS TEXT), '901', '100') AS BLOB) WHERE kind = 'message'")
     db.close()
@@ -320,7 +369,7 @@ def test_a_signed_journal_is_checked_with_its_key(here: Path, run_here: Run, mon
     record(teller(Journal(here / "runs.db", key=b"a key of many letters"), text("Hello.")))
     assert (run_here("verify").code, run_here("verify", "--key-env", "WRONG").code) == (1, 1)
     right = run_here("verify", "--key-env", "RIGHT")
-    assert (right.code, right.out) == (0, f"1 runs, {Journal(here / 'runs.db', readonly=True).head('r1').records} records: "
+    assert (right.code, right.out) == (0, f"1 run, {Journal(here / 'runs.db', readonly=True).head('r1').records} records: "
                                           "signed, and every record is as it was written.\n")  # fmt: skip
     assert run_here("runs").code == 0
     assert "many letters" not in right.out + right.err + run_here("verify").out
@@ -502,3 +551,13 @@ def test_rare_steps_have_their_rows_too(here: Path, run_here: Run, kind: str, bo
     journal.close()
     told = run_here("trace", "r1")
     assert row in " ".join(told.out.split()), told.out + told.err
+
+
+def test_a_journal_may_be_named_as_workers_name_it(here: Path, run_here: Run) -> None:
+    with endpoint(calls("book", seat="first")) as server:
+        run_here("run", "Book", *WITH, "--base-url", server.url, "--journal", "runs.db")
+    run_id = one_run_id(run_here)
+    assert run_id in run_here("runs", "--journal", "sqlite:///runs.db").out
+    told = run_here("approvals", "--journal", f"sqlite:///{here}/runs.db", "--answer", run_id, "call_1", "approve")
+    assert (told.code, told.err) == (0, "")
+    assert run_here("approvals", "--journal", "sqlite:///no.db", "--answer", run_id, "call_1", "deny").code == 2

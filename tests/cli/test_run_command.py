@@ -313,3 +313,16 @@ async def test_a_suspended_run_lists_the_calls_that_wait(capsys: pytest.CaptureF
     stopped, waiting = capsys.readouterr().err.splitlines()
     assert stopped == "stopped (suspended)"
     assert waiting == 'waiting for a person: book {"seat":"4A"}, asked by needs_a_person: Book it? [c1]'
+
+
+def test_the_heading_of_a_turn_stands_above_its_text(tmp_path: Path) -> None:
+    tools = 'from beforehand import tool\n\n@tool\nasync def look() -> str:\n    """Look."""\n    return "seen"\n'
+    (tmp_path / "tools.py").write_text(tools)
+    with endpoint(calls("look", text="I look."), says("I saw.")) as server:
+        command = [*COMMAND, "run", "Look", "--model", "openai:m", "--base-url", server.url, "--tools", "tools.py"]
+        told = subprocess.run(
+            command, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            timeout=60, check=True,
+        )  # fmt: skip
+    lines = [line for line in told.stdout.splitlines() if line.startswith(("I ", "--", "code"))]
+    assert [line[:6] for line in lines] == ["I look", "code  ", "-- tur", "I saw."]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import beforehand
 from beforehand.seams import SEAMS, SeamSpec
@@ -44,3 +47,10 @@ def test_what_the_code_imports_from_the_package_is_public() -> None:
     names = {name.strip() for line in lines for name in line.split(",")}
     assert names
     assert names <= set(beforehand.__all__)
+
+
+def test_the_first_example_works_by_copy_and_paste_and_prints_what_the_page_says(tmp_path: Path) -> None:
+    code, printed = [block for block in blocks_of(ROOT / "README.md") if block.language in ("python", "text")][:2]
+    (tmp_path / "train.py").write_text(code.text, encoding="utf-8")
+    told = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert (told.stdout, told.stderr) == (printed.text, "")

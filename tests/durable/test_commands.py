@@ -46,7 +46,7 @@ class TestThePage:
             done.append(await asyncio.to_thread(beforehand, *words, BEFOREHAND_DATABASE_URL=url))
         first, second = done
         assert (first.returncode, first.stdout) == (0, "refund-7\n")
-        assert (second.returncode, second.stdout) == (9, "\n")
+        assert (second.returncode, second.stdout) == (9, "")
         assert "run refund-8 waits: call call_1 (refund): Refund order-8?" in second.stderr
         async with Engine(url) as engine:
             for number in (7, 8):

@@ -275,7 +275,7 @@ async def test_the_command_is_content_where_nothing_changes(tmp_path: Path) -> N
     [
         (("--journal", "nowhere.db", "--hooks", "rules.json"), "nowhere.db"),
         (("--journal", "rules.json", "--hooks", "rules.json"), "is not a journal that can be read"),
-        (("--journal", "runs.db", "--hooks", "rules.json", "--since", "yesterday"), "--since 'yesterday' is no moment"),
+        (("--journal", "runs.db", "--hooks", "rules.json", "--since", "yesterday"), "--since 'yesterday' is no time"),
         (("--journal", "runs.db", "--hooks", "nothing.json"), "nothing.json"),
     ],
 )

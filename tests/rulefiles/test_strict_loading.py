@@ -412,6 +412,16 @@ def test_a_file_that_is_not_read_is_a_warning_that_is_logged(name: str, tmp_path
     assert any("not read" in line or "there is no rule file in this folder" in line for line in said)
 
 
+def test_a_folder_of_python_files_is_no_folder_of_rules(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "guard.py").write_text("")
+    with pytest.raises(RuleFileError, match=r"guard\.py:1:1: this file is not read: .* name a Python file with hooks itself"):
+        load_rules([tmp_path])
+    (tmp_path / "a.json").write_text(RULE)
+    assert len(load_rules([tmp_path]).rules) == 1
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert any("guard.py" in line and "not read" in line for line in said)
+
+
 def test_the_error_is_a_configuration_error_and_has_the_problems_one_by_one(tmp_path: Path) -> None:
     (tmp_path / "r.json").write_text('[{"target": "chat",\n"rolls": []}]')
     with pytest.raises(ConfigError) as refused:

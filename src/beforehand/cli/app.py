@@ -10,22 +10,24 @@ from typing import Annotated
 
 import typer
 
-from .recorded import KeyEnv, add_commands, key_from
+from .overview import Grouped, add_examples
+from .recorded import RUNS_DB, JournalPath, KeyEnv, Since, add_commands, key_from
 from .terminal import console_for, refuse_together, reported
 
 app = typer.Typer(
     help="An agent core whose hooks run before a decision can no longer be taken back.",
-    add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None,
+    epilog="Each command has its own --help, with examples.",
+    cls=Grouped, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None,
 )  # fmt: skip
 
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 Plain = Annotated[bool, typer.Option("--plain", help="No colours, no boxes.")]
 HookFiles = Annotated[
     list[Path] | None,
-    typer.Option("--hooks", help="Python file with hooks, rule file or folder of them; may be given several times."),
+    typer.Option("--hooks", metavar="PATH", help="Python file with hooks, rule file, or folder of rule files; repeatable."),
 ]
 ProjectFile = Annotated[Path | None, typer.Option("--project", help="A project file, or the folder that has one.")]
-ToolFiles = Annotated[list[Path] | None, typer.Option("--tools", help="Python file with tools; may be given several times.")]
+ToolFiles = Annotated[list[Path] | None, typer.Option("--tools", metavar="PATH", help="Python file with tools; repeatable.")]
 
 
 def start() -> None:
@@ -59,7 +61,7 @@ def demo(
     local: Annotated[bool, typer.Option("--local", help="Use a small real model on this machine (extra [local]).")] = False,
     debug: Debug = False,
 ) -> None:
-    """See it work: a travel assistant, two booths on the line, and a manager. No network, no key."""
+    """See it work: a travel assistant, two hooks, and a manager. No network, no key."""
     with reported(debug):
         from .demo import show
 
@@ -67,13 +69,14 @@ def demo(
 
 
 EXIT_CODES = (
-    "Exit codes: 0 done; 2 something is written down wrongly; 3 to 8 the run failed; 9 it stopped before it was done; 130 Ctrl-C."
+    "Exit codes: 0 done; 2 something is written down wrongly; 3 to 8 and 10 the run failed; 9 it stopped before it was done; 130 "
+    "Ctrl-C."
 )
 
 
 @app.command(epilog=EXIT_CODES)
 def run(
-    prompt: Annotated[str, typer.Argument(help='What to say; "-" reads it from standard input.')],
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help='What to say; "-" reads it from standard input.')],
     model: Annotated[str | None, typer.Option(help="Such as openai:NAME. A project file may name it.")] = None,
     base_url: Annotated[str | None, typer.Option(help="An OpenAI-compatible endpoint, such as http://localhost:11434/v1")] = None,
     hooks: HookFiles = None,
@@ -182,8 +185,8 @@ def submit(
 
 add_commands(app, EXIT_CODES)
 
-RulePaths = Annotated[list[Path], typer.Argument(help="Rule files, or folders of them.")]
-CheckPaths = Annotated[list[Path], typer.Argument(help="Rule files, project files, or folders of them.")]
+RulePaths = Annotated[list[Path], typer.Argument(metavar="PATH", help="Rule files, or folders of them.")]
+CheckPaths = Annotated[list[Path], typer.Argument(metavar="PATH", help="Rule files, project files, or folders of them.")]
 
 
 @app.command()
@@ -209,11 +212,16 @@ def try_(
         print(try_rules(load_rules(paths), on))
 
 
+BacktestHooks = Annotated[
+    list[Path], typer.Option("--hooks", metavar="PATH", help="Python file, rule file, or folder of rule files; repeatable.")
+]
+
+
 @app.command()
 def backtest(
-    journal: Annotated[str, typer.Option("--journal", help="The file with the recorded runs, or postgresql://...")],
-    hooks: Annotated[list[Path], typer.Option("--hooks", help="Python file with hooks, rule file or folder; repeatable.")],
-    since: Annotated[str | None, typer.Option("--since", help="Only runs begun since, such as 2026-01-31T12:00.")] = None,
+    hooks: BacktestHooks,
+    journal: JournalPath = RUNS_DB,
+    since: Since = None,
     expect_no_change: Annotated[bool, typer.Option("--expect-no-change", help="Exit code 1 if anything changes.")] = False,
     examples: Annotated[int, typer.Option("--examples", min=0, help="How many differences of each kind to show.")] = 3,
     as_json: Annotated[bool, typer.Option("--json", help="Print each difference as one line of JSON, then the counts.")] = False,
@@ -222,15 +230,16 @@ def backtest(
     """Put other hooks to the recorded values of past runs: what would have changed. No model is asked, no tool runs."""
     with reported(debug):
         from .backtest import run_backtest
+        from .lines import moment
 
-        report = asyncio.run(run_backtest(journal, tuple(hooks), since, as_json, examples))
+        report = asyncio.run(run_backtest(journal, tuple(hooks), moment(since), as_json, examples))
     raise typer.Exit(1 if report.unreadable or (expect_no_change and report.differences) else 0)
 
 
 @app.command()
 def targets(
-    action: Annotated[str | None, typer.Argument(help="add NAME, remove NAME, set NAME ..., or all; nothing shows them.")] = None,
-    names: Annotated[list[str] | None, typer.Argument(help="main, or inner loops, also such as do not exist yet.")] = None,
+    action: Annotated[str | None, typer.Argument(metavar="EDIT", help="add, remove, set or all; nothing shows them.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="main, or inner loops, also future ones.")] = None,
     source: Annotated[str | None, typer.Option(help="The lambda, such as lib/policy.ts:transform.")] = None,
     timeout_ms: Annotated[str | None, typer.Option(help='1000 to 300000; "none" takes it out.')] = None,
     project: Annotated[Path, typer.Option("--project", help="A project file, or the folder that has one.")] = Path(),
@@ -245,7 +254,7 @@ def targets(
 
 @app.command()
 def authorize(
-    files: Annotated[list[str] | None, typer.Argument(help="Files of the workspace, such as lib/policy.ts.")] = None,
+    files: Annotated[list[str] | None, typer.Argument(metavar="FILE", help="Of the workspace, such as lib/policy.ts.")] = None,
     revoke: Annotated[bool, typer.Option("--revoke", help="Take the authority away.")] = False,
     protect: Annotated[str | None, typer.Option(help="Set the protection: read_only, no_delete or none.")] = None,
     listing: Annotated[bool, typer.Option("--list", help="Show what has been said about which file.")] = False,
@@ -288,3 +297,6 @@ def project() -> None:
     from ..config.format import project_json_schema
 
     print(json.dumps(project_json_schema(), indent=2))
+
+
+add_examples(app)

@@ -15,7 +15,7 @@ from ..journal.reading import Uncertain, Waiting, find_run, needs_people
 from ..journal.store import Store
 from ..tools import ToolResult
 from .lines import Lines, json_lines, local_time
-from .terminal import safe
+from .terminal import safe, to_resume
 
 FORMS = "approve, deny [REASON], or edit JSON"
 
@@ -81,7 +81,7 @@ async def answer(journal: Store, words: Sequence[str]) -> None:
     resumed = await answer_waiting(journal, run_id, call_id, given, by=person())
     verb = {Approve: "approved", Deny: "declined", Edit: "approved with other arguments"}[type(given)]
     with Lines(True) as lines:
-        lines.add(f"{lines.one_line(call_id)} is {verb}. `beforehand resume {lines.one_line(resumed)}` goes on.")
+        lines.add(f"{lines.one_line(call_id)} is {verb}. {_next(lines.one_line(resumed), journal)}")
 
 
 def read_answer(words: Sequence[str]) -> HumanAnswer:
@@ -112,7 +112,11 @@ async def settle(journal: Store, run: str, call_id: str, result: str | None, fai
     run_id = find_run(journal, run)
     owner = await settle_call(journal, run_id, call_id, ToolResult(text, is_error=result is None), by=person())
     with Lines(True) as lines:
-        lines.add(f"{lines.one_line(call_id)} is settled. `beforehand resume {lines.one_line(owner)}` goes on.")
+        lines.add(f"{lines.one_line(call_id)} is settled. {_next(lines.one_line(owner), journal)}")
+
+
+def _next(run_id: str, journal: Store) -> str:
+    return f"Go on, where no worker does: {to_resume(run_id, journal.path)}."
 
 
 def person() -> str:

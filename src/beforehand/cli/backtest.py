@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ import msgspec
 
 from ..assembly import load_hooks
 from ..backtest import Backtest, backtest
-from ..errors import ConfigError
 from ..hooks.registry import HookSet
 from ..journal import open_journal
 from ..shadow import KINDS, Difference
@@ -26,20 +24,7 @@ TITLES = {
 }  # fmt: skip
 
 
-def microseconds(text: str | None) -> int:
-    """A moment such as 2026-01-31 or 2026-01-31T12:00, in UTC where no zone is given. Raises `ConfigError`."""
-    if text is None:
-        return 0
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise ConfigError(f"--since {text!r} is no moment: write it as 2026-01-31 or 2026-01-31T12:00") from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return int(moment.timestamp() * 1_000_000)
-
-
-async def run_backtest(journal: str, hooks: tuple[Path, ...], since: str | None, as_json: bool, examples: int) -> Backtest:
+async def run_backtest(journal: str, hooks: tuple[Path, ...], since: int, as_json: bool, examples: int) -> Backtest:
     """Do it and print what came of it."""
     source = load_hooks(list(hooks), shadow=True)
 
@@ -48,7 +33,7 @@ async def run_backtest(journal: str, hooks: tuple[Path, ...], since: str | None,
         return HookSet(source.current.hooks, loop)
 
     with _progress(as_json) as progress:
-        report = await backtest(open_journal(journal, readonly=True), for_loop, since=microseconds(since), progress=progress)
+        report = await backtest(open_journal(journal, readonly=True), for_loop, since=since, progress=progress)
     if as_json:
         for difference in report.differences:
             print(msgspec.json.encode(difference).decode())
@@ -61,7 +46,7 @@ async def run_backtest(journal: str, hooks: tuple[Path, ...], since: str | None,
 
 
 def _print(report: Backtest, examples: int) -> None:
-    print(f"{report.runs} runs, {report.values} values at gate and shape seams")
+    print(f"{report.runs} run{'' if report.runs == 1 else 's'}, {report.values} values at gate and shape seams")
     if not report.differences:
         print("no change")
         return

@@ -25,24 +25,24 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 POLICY = (
-    "Two hooks are the booths on the line. The first stands before a tool runs and refuses first class. "
-    "The second stands before the model reads a result and stamps identity numbers over."
+    "There are two hooks. The first is asked before a tool runs, and refuses first class. "
+    "The second is asked before the model reads a result, and blanks identity numbers."
 )
-MANAGER = "The same story, but the first booth asks a manager instead of refusing. The run waits for the answer."
+MANAGER = "The same story, but the first hook asks a manager instead of refusing. The run waits for the answer."
 SCRIPTED = "The travel assistant runs against a scripted model, over real HTTP on this machine: no network, no key."
 LOCAL = (
     "The travel assistant runs on a real model on this machine: SmolLM2 with 135 million parameters. It is far too small to be\n"
     "trusted: a grammar forces the form of its calls, one hook offers it one step at a time, another speaks in its place at the\n"
-    "end, where it would make things up. The booths are the same. What it asks for is its own choice."
+    "end, where it would make things up. The two hooks are the same. What it asks for is its own choice."
 )
 
 
 class Act(NamedTuple):
-    """One telling of the story: its title, what it is about, and who holds the first booth."""
+    """One telling of the story: its title, what it is about, and which hook is asked before a tool runs."""
 
     title: str
     about: str
-    booth: Hook
+    gate: Hook
 
 
 ACTS = (
@@ -120,16 +120,16 @@ async def perform(printer: Printer, act: Act, model: Mapping[str, Any], hooks: S
 
 
 def make_agent(act: Act, timeline: Timeline, model: Mapping[str, Any], hooks: Sequence[Hook] = ()) -> Agent:
-    """The agent of the story with both booths held, and `hooks` before them. `model` says which, and where."""
+    """The agent of the story with its two hooks, and `hooks` before them. `model` says which, and where."""
 
     def manager(question: PendingApproval) -> HumanAnswer:
         answer = Approve()
         timeline.add(answered_row("manager", question, answer))
         return answer
 
-    booths = [watched(act.booth, timeline), watched(story.identity_numbers_stay_here, timeline)]
+    own = [watched(act.gate, timeline), watched(story.identity_numbers_stay_here, timeline)]
     return Agent(
-        **model, instructions=story.INSTRUCTIONS, tools=[story.find_trains, story.book_ticket], hooks=[*hooks, *booths],
+        **model, instructions=story.INSTRUCTIONS, tools=[story.find_trains, story.book_ticket], hooks=[*hooks, *own],
         on_ask=manager, limits=Limits(max_turns=8), name="travel assistant",
     )  # fmt: skip
 

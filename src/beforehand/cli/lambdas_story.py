@@ -1,4 +1,4 @@
-"""The train story with its booths held by lambdas: two files in a workspace, and what befalls them.
+"""The train story with lambdas for its hooks: two files in a workspace, and what befalls them.
 
 The company lets anybody in it write such files. So they run in sandboxes, and when one of them breaks, nothing passes.
 """

@@ -10,9 +10,9 @@ from typing import Annotated
 import typer
 
 from ..errors import ConfigError
-from ..journal import Store, open_journal
+from ..journal import Store, file_of, open_journal
 from ..journal.pgopening import is_postgres
-from .terminal import reported
+from .terminal import refuse_together, reported
 
 JournalPath = Annotated[str, typer.Option("--journal", help="The file in which runs are recorded, or postgresql://...")]
 KeyEnv = Annotated[
@@ -44,7 +44,7 @@ def reader(where: str, key_env: str | None = None) -> Store:
 
 def writer(where: str, key_env: str | None) -> Store:
     """The journal, to add to what it holds. It must be there already."""
-    if not is_postgres(where) and not Path(where).is_file():
+    if not is_postgres(where) and not Path(file_of(where)).is_file():
         raise ConfigError(f"there is no journal {where}")
     return open_journal(where, key=key_from(key_env))
 
@@ -52,7 +52,7 @@ def writer(where: str, key_env: str | None) -> Store:
 def runs(
     journal: JournalPath = RUNS_DB,
     state: Annotated[
-        list[str] | None, typer.Option("--state", help="Only runs of this state; may be given several times.")
+        list[str] | None, typer.Option("--state", metavar="STATE", help="Only runs of this state; repeatable.")
     ] = None,
     since: Since = None,
     as_json: AsJson = False,
@@ -71,7 +71,7 @@ def trace(
     run: Annotated[str | None, typer.Argument(metavar="RUN", help="The run's id, or how it begins.")] = None,
     journal: JournalPath = RUNS_DB,
     hooks: Annotated[
-        bool, typer.Option("--hooks", help="What each hook did and how long it took; of all runs without RUN.")
+        bool, typer.Option("--hooks", metavar="PATH", help="What each hook did and how long it took; of all runs without RUN.")
     ] = False,
     full: Annotated[bool, typer.Option("--full", help="Show long texts whole.")] = False,
     since: Since = None,
@@ -108,7 +108,7 @@ def export(
 
 
 def verify(
-    journal: Annotated[str, typer.Argument(help="The journal: a file, or postgresql://...")] = RUNS_DB,
+    journal: Annotated[str, typer.Argument(metavar="JOURNAL", help="The journal: a file, or postgresql://...")] = RUNS_DB,
     key_env: KeyEnv = None,
     debug: Debug = False,
 ) -> None:
@@ -163,13 +163,15 @@ def resume(
     run: Run,
     model: Annotated[str, typer.Option(help="Such as openai:NAME; the one the run began with if left out.")] = "",
     base_url: Annotated[str | None, typer.Option(help="An OpenAI-compatible endpoint. It is not taken from the record.")] = None,
-    hooks: Annotated[list[Path] | None, typer.Option("--hooks", help="As the run began with.")] = None,
-    tools: Annotated[list[Path] | None, typer.Option("--tools", help="As the run began with.")] = None,
+    hooks: Annotated[list[Path] | None, typer.Option("--hooks", metavar="PATH", help="As the run began with.")] = None,
+    tools: Annotated[list[Path] | None, typer.Option("--tools", metavar="PATH", help="As the run began with.")] = None,
+    project: Annotated[Path | None, typer.Option("--project", help="As the run began with.")] = None,
     instructions: Annotated[str, typer.Option(help="What the agent is told beforehand; as recorded if left out.")] = "",
     answer: Annotated[
-        list[str] | None, typer.Option("--answer", help='CALL=approve, "CALL=deny REASON", "CALL=edit JSON".')
+        list[str] | None, typer.Option("--answer", metavar="TEXT", help='CALL=approve, "CALL=deny REASON", "CALL=edit JSON".')
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse if tools or hooks have changed since.")] = False,
+    anyway: Annotated[bool, typer.Option("--anyway", help="Go on though tools or hooks are missing.")] = False,
     journal: JournalPath = RUNS_DB,
     key_env: KeyEnv = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print each event as one line of JSON, and nothing else.")] = False,
@@ -179,14 +181,16 @@ def resume(
 ) -> None:
     """Go on with a recorded run: nothing of it is decided, asked or done twice. Shows what happens from there on."""
     with reported(debug):
+        refuse_together("--strict", {"--anyway": strict and anyway})
         from .resume import resume_job
         from .run import Job
 
         job = Job(
             prompt="", model=model, base_url=base_url, hooks=tuple(hooks or ()), tools=tuple(tools or ()),
             instructions=instructions, as_json=as_json, wire=wire, plain=plain, journal=writer(journal, key_env),
+            project=project,
         )  # fmt: skip
-        code = asyncio.run(resume_job(job, run, answer or (), strict))
+        code = asyncio.run(resume_job(job, run, answer or (), strict=strict, anyway=anyway))
     raise typer.Exit(code)
 
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ..answering import answer_waiting
+from ..assembly import ADAPTERS
 from ..conversation import Conversation
 from ..decisions import HumanAnswer, PendingApproval
 from ..durable import load
 from ..errors import ConfigError
 from ..eventstream import EventStream
+from ..hooks.group import HookGroup
+from ..journal.chain import Record
 from ..journal.codec import read
+from ..journal.fingerprint import differences
 from ..journal.reading import find_run
 from ..journal.store import Store
 from .approvals import person, read_answer
@@ -18,18 +23,30 @@ from .asking import Asker
 from .run import Job, play
 
 
-async def resume_job(job: Job, beginning: str, answers: Sequence[str], strict: bool) -> int:
-    """Go on with the run whose id begins so. Returns the exit code, raises what made it fail."""
+async def resume_job(job: Job, beginning: str, answers: Sequence[str], *, strict: bool, anyway: bool) -> int:
+    """Go on with the run whose id begins so. Returns the exit code, raises what made it fail.
+
+    What the run began with must be there again, so that no guard is lost by a forgotten option, unless `anyway`.
+    """
     journal: Store = job.journal
     run_id = find_run(journal, beginning)
     given = _answers(answers)
-    start = journal.records(run_id)[0].data
+    records = journal.records(run_id)
+    start = records[0].data
     if not job.model:
-        job = job._replace(model=f"{start['provider']}:{start['model']}")
+        named = f"{start['provider']}:{start['model']}"
+        if start["provider"] not in ADAPTERS:
+            raise ConfigError(f"no adapter for model {named!r}, which the run began with: give --model, or go on in Python")
+        job = job._replace(model=named)
     if not job.instructions:
         job = job._replace(instructions=start.get("system") or "")
 
     async def begin(talk: Conversation, asker: Asker, events: Sequence[str]) -> EventStream:
+        if not load(journal, run_id).finished:
+            if not (anyway or strict):  # --strict says all that differs, missing or changed
+                _refuse_to_lose(run_id, start, talk.plan)
+            if job.base_url is None and job.project is None:
+                _refuse_another_endpoint(run_id, records, talk.plan)
         for call_id, answer in given.items():
             await answer_waiting(journal, run_id, call_id, answer, person())
         if asker.can_ask:
@@ -37,6 +54,27 @@ async def resume_job(job: Job, beginning: str, answers: Sequence[str], strict: b
         return talk.stream_recorded(run_id, None, strict=strict, events=events)
 
     return await play(job, begin, run_id)
+
+
+def _refuse_to_lose(run_id: str, start: Mapping[str, Any], plan: Any) -> None:
+    """`ConfigError` where hooks or tools of the run were not given again."""
+    hooks = [one for hook in plan.hooks.current.hooks for one in (hook.members if isinstance(hook, HookGroup) else (hook,))]
+    gone = [said.removesuffix(" is gone") for said in differences(dict(start), plan.tools, hooks) if said.endswith(" is gone")]
+    if gone:
+        raise ConfigError(
+            f"run {run_id} began with what is not here: {'; '.join(gone)}. Give the --tools, --hooks and --project that it "
+            "began with, or --anyway to go on without"
+        )
+
+
+def _refuse_another_endpoint(run_id: str, records: Sequence[Record], plan: Any) -> None:
+    """`ConfigError` where the conversation would go to another endpoint than before, and nobody has said so."""
+    before = [record.data["endpoint"] for record in records if record.kind == "request"]
+    if before and plan.model.endpoint not in before:
+        raise ConfigError(
+            f"run {run_id} was sent to {before[-1]}, and would now go to {plan.model.endpoint}: say where with --base-url (an "
+            "address is not taken from the record)"
+        )
 
 
 def _answers(words: Sequence[str]) -> Mapping[str, HumanAnswer]:

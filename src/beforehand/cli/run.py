@@ -22,7 +22,7 @@ from ..eventstream import EventStream
 from ..results import RunResult
 from .asking import Asker
 from .printer import Printer
-from .terminal import INTERRUPTED, STOPPED, complain, console_for, safe
+from .terminal import INTERRUPTED, STOPPED, complain, console_for, journal_option, safe, to_resume
 from .timeline import Row, Timeline, Tone
 
 WIRE = ("request_sent", "response_received")
@@ -80,7 +80,7 @@ async def play(job: Job, begin: Begin, recorded: str | None = None) -> int:
         if talk.result is None:
             return STOPPED
         out.end(talk.result)
-        return close_report(talk.result, recorded=job.journal is not None)
+        return close_report(talk.result, None if job.journal is None else job.journal.path)
 
 
 def agent_for(job: Job, asker: Asker) -> Agent:
@@ -99,8 +99,11 @@ def agent_for(job: Job, asker: Asker) -> Agent:
     return agent if job.max_turns is None else agent.replace(limits=agent.plan.limits.with_(max_turns=job.max_turns))
 
 
-def close_report(result: RunResult, recorded: bool = False) -> int:
-    """Say on stderr why the run stopped, where it did not simply end. Returns the exit code."""
+def close_report(result: RunResult, journal: Path | str | None = None) -> int:
+    """Say on stderr why the run stopped, where it did not simply end. Returns the exit code.
+
+    `journal` is where the run is on record, if it is.
+    """
     if result.stop_reason in ("completed", "ended", "length"):
         if result.stop_reason == "length":
             complain("note: the last reply was cut by the model's length limit")
@@ -112,9 +115,11 @@ def close_report(result: RunResult, recorded: bool = False) -> int:
     for pending in result.pending:
         args = msgspec.json.encode(pending.args).decode()
         complain(f"waiting for a person: {pending.name} {args}, asked by {pending.hook}: {pending.prompt} [{pending.call_id}]")
-    if result.pending and recorded:
-        run_id = result.run_id
-        complain(f"answer with `beforehand approvals --answer {run_id} CALL approve`, then `beforehand resume {run_id}`")
+    if result.pending and journal is not None:
+        complain(
+            f"answer with `beforehand approvals --answer {result.run_id} CALL approve{journal_option(journal)}`, "
+            f"then {to_resume(result.run_id, journal)}"
+        )
     return STOPPED
 
 
@@ -176,12 +181,13 @@ class Screen:
         self.timeline = Timeline(streamed=True)
         self._printer = Printer(console_for(sys.stderr, plain), sys.stderr)
         self._turn: Row | None = None
-        self._mid_line = self._heard = False
+        self._mid_line = self._heard = self._rows = False
         self._safe = sys.stdout.isatty()
 
     def event(self, event: Event) -> None:
         self._heard = True
         if isinstance(event, MessageUpdate) and event.kind == "text" and event.parent_call_id is None:
+            self._head()
             sys.stdout.write(safe(event.delta) if self._safe else event.delta)
             sys.stdout.flush()
             self._mid_line = not event.delta.endswith("\n")
@@ -192,14 +198,20 @@ class Screen:
             self._show(row)
 
     def _show(self, row: Row) -> None:
-        if row.kind == "turn":  # a turn in which nothing happens but talk needs no heading
+        if row.kind == "turn":
             self._turn = row
             return
         self.close()
-        if self._turn is not None:
-            self._printer.show(self._turn)
-            self._turn = None
+        self._rows = True
+        self._head()
         self._printer.show(row)
+
+    def _head(self) -> None:
+        """The heading of the turn that begins, above its text. While there was nothing but talk it needs none."""
+        if self._turn is not None and self._rows:
+            self.close()
+            self._printer.show(self._turn)
+        self._turn = None
 
     def close(self) -> None:
         """End the line of text under way, if there is one."""

@@ -44,7 +44,9 @@ def show_runs(journal: Store, *, states: Sequence[str], since: int, as_json: boo
 
 
 def _row(run: RunSummary) -> tuple[str, ...]:
-    state = f"suspended ({run.waiting} waiting)" if run.state == "suspended" else run.state
+    state: str = run.state
+    if run.state == "suspended":
+        state = f"suspended ({run.waiting} waiting)" if run.waiting else "suspended (answered: resume it)"
     if run.state == "ended" and run.why:
         state = f"ended ({run.why.partition(':')[0]})"
     prompt = run.prompt if len(run.prompt) <= PROMPT_WIDTH else f"{run.prompt[: PROMPT_WIDTH - 3]}..."
@@ -100,5 +102,6 @@ def verify_journal(journal: Store) -> int:
         return 1
     runs = journal.runs()
     kind = "signed, and every record is" if journal.signed else "every record is"
-    print(f"{len(runs)} runs, {sum(run.records for run in runs)} records: {kind} as it was written.")
+    count = f"{len(runs)} run{'' if len(runs) == 1 else 's'}"
+    print(f"{count}, {sum(run.records for run in runs)} records: {kind} as it was written.")
     return 0

@@ -150,7 +150,8 @@ RULES = """\
 - Refusals are ranked, strongest first, as each seam lists below. All gate hooks are asked; the strongest verdict counts, and no
   later hook lifts it. Of the same rank the first by order gives the text.
 - Order is `order=`, then registration. Hooks with `final=True` come after all shapers and may not replace.
-- Seams 11 to 13 can be confined to tools with `tools=[...]`. Sub-agents and inner loops inherit the hooks at 8 to 13.
+- Seams 11 to 13 can be confined to tools with `tools=[...]`. Sub-agents inherit the hooks at 8 to 13; an inner
+  loop has all hooks of its agent.
 - `on_error` is `"closed"` (what failed lets nothing pass, see each seam), `"open"` (it lets pass, on record) or `"abort"`
   (it ends the run). `beforehand hooks` shows whatever is not closed.
 """

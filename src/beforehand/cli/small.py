@@ -2,7 +2,7 @@
 
 The model has 135 million parameters. It chooses the arguments of calls, not always well. The order of the steps is a
 hook's work, and so is the last sentence, because what such a model says of a booking is made up. What may happen at
-all is decided at the booths, as with any other model.
+all is decided by the story's two hooks, as with any other model.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The train story of the demonstration: two tools, the two booths on the line, a manager, and a model that follows a script.
+"""The train story of the demonstration: two tools, two hooks, a manager, and a model that follows a script.
 
 The company has two rules: no first-class ticket without a manager's approval, and a passenger's identity number never
 reaches the model. A prompt can ask for both; only the loop can make sure of them.
@@ -40,18 +40,18 @@ async def book_ticket(train: int, seat_class: Literal["first", "tourist"]) -> st
     return f"Booked: train {train}, {seat_class} class, coach {coach}, seat {seat}, for {PASSENGER}"
 
 
-# --- the booths ----------------------------------------------------------------------------------
+# --- the hooks -----------------------------------------------------------------------------------
 
 
 @hook.before_tool_call(tools=["book_ticket"])
 def first_class_is_refused(call: Any) -> Block | None:
-    """The first booth: before the tool runs. Held by policy."""
+    """Before the tool runs: policy says no."""
     return Block(REASON) if call.args["seat_class"] == "first" else None
 
 
 @hook.before_tool_call(tools=["book_ticket"])
 def first_class_needs_a_manager(call: Any) -> Ask | None:
-    """The first booth, held by policy that knows whom to ask."""
+    """Before the tool runs: policy knows whom to ask."""
     if call.args["seat_class"] == "first":
         return Ask(f"May train {call.args['train']} be booked in first class?")
     return None
@@ -59,7 +59,7 @@ def first_class_needs_a_manager(call: Any) -> Ask | None:
 
 @hook.after_tool_call
 def identity_numbers_stay_here(outcome: Any) -> Replace | None:
-    """The second booth: after the tool ran, before the model reads what it said."""
+    """After the tool ran, before the model reads what it said."""
     stamped = DNI.sub("DNI ***", outcome.text)
     return Replace(content=stamped) if stamped != outcome.text else None
 

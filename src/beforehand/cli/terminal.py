@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, NoReturn
 
 import typer
@@ -55,7 +56,10 @@ def reported(debug: bool) -> Iterator[None]:
     except typer.Exit:
         raise
     except BeforehandError as error:
-        _fail(str(error), error.exit_code, debug)
+        problems = getattr(error, "problems", ())  # of a file: a line for each, as `check` shows them
+        for problem in problems[:-1]:
+            complain(f"error: {problem}")
+        _fail(str(problems[-1] if problems else error), error.exit_code, debug)
     except KeyboardInterrupt:
         _fail("interrupted", INTERRUPTED, debug)
     except BrokenPipeError:  # whoever read our output has seen enough
@@ -82,6 +86,16 @@ def refuse_together(option: str, others: Mapping[str, bool]) -> None:
     for name, given in others.items():
         if given:
             raise UsageError(f"{option} goes without {name}: give one of them")
+
+
+def journal_option(journal: Path | str) -> str:
+    """What tells the next command of the journal, where it is not the one that commands look for."""
+    return "" if journal == Path("runs.db").absolute() else f" --journal {journal}"
+
+
+def to_resume(run_id: str, journal: Path | str) -> str:
+    """How a person goes on with a run."""
+    return f"`beforehand resume {run_id}{journal_option(journal)}` with the --tools, --hooks and --base-url it began with"
 
 
 def complain(message: str) -> None:

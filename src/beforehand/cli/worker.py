@@ -26,7 +26,7 @@ def database_url(given: str | None) -> str:
     """The database that an option or the environment names."""
     url = given or os.environ.get(URL_FROM)
     if not url:
-        raise ConfigError(f"which database? Give --database-url, or set {URL_FROM} (no list of processes shows that)")
+        raise ConfigError(f"which database? Give --database-url, or set {URL_FROM} (which no list of processes shows)")
     return url
 
 
@@ -89,7 +89,8 @@ async def submit(url: str, agent: str, prompt: str, run_id: str | None, wait: bo
         said["error"] = str(result.error)
     if result.pending:
         said["pending"] = [{"call_id": p.call_id, "name": p.name, "args": p.args, "prompt": p.prompt} for p in result.pending]
-    print(json.dumps(said) if as_json else result.text)
+    if as_json or result.text:
+        print(json.dumps(said) if as_json else result.text)
     if result.error is not None:
         raise result.error
     if result.stop_reason == "suspended":

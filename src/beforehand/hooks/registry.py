@@ -78,7 +78,7 @@ def collect(items: Iterable[Any]) -> list[Hook]:
     for item in items:
         if isinstance(item, Hook):
             found.append(item)
-        elif not isinstance(item, type) and (own := _hooks_of(item)):
+        elif not isinstance(item, type) and (own := hooks_of(item)):
             found.extend(own)
         else:
             kind = getattr(item, "__name__", None) or type(item).__name__
@@ -94,13 +94,18 @@ def collect(items: Iterable[Any]) -> list[Hook]:
     return found
 
 
-def _hooks_of(item: Any) -> list[Hook]:
+def hooks_of(item: Any) -> list[Hook]:
     """The hooks among an object's attributes: decorated methods in the order they are written, then its own."""
-    names = [
-        name
-        for cls in reversed(type(item).__mro__)
-        for name, value in vars(cls).items()
-        if isinstance(value, Hook) or (isinstance(value, staticmethod | classmethod) and isinstance(value.__func__, Hook))
-    ]
+    names = methods_of(type(item))
     names += [name for name, value in getattr(item, "__dict__", {}).items() if isinstance(value, Hook)]
     return [found for name in dict.fromkeys(names) if isinstance(found := getattr(item, name), Hook)]
+
+
+def methods_of(cls: type) -> list[str]:
+    """The names of a class's methods that are hooks, those of its bases first."""
+    return [
+        name
+        for base in reversed(cls.__mro__)
+        for name, value in vars(base).items()
+        if isinstance(value, Hook) or (isinstance(value, staticmethod | classmethod) and isinstance(value.__func__, Hook))
+    ]

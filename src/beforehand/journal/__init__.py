@@ -13,8 +13,16 @@ from .verify import Fault, verify
 
 
 def open_journal(where: Any, **options: Any) -> Store:
-    """The journal at a place: in PostgreSQL for a URL that begins with postgresql://, else in the SQLite file of this path."""
-    return PostgresJournal(where, **options) if is_postgres(where) else Journal(where, **options)
+    """The journal at a place: in PostgreSQL for a URL that begins with postgresql://, else in the SQLite file of this path.
+
+    A file may also be named as workers name it, sqlite:///PATH.
+    """
+    return PostgresJournal(where, **options) if is_postgres(where) else Journal(file_of(where), **options)
 
 
-__all__ = ["FORMAT", "Fault", "Journal", "PostgresJournal", "Record", "Store", "open_journal", "verify"]
+def file_of(where: Any) -> Any:
+    """The path in sqlite:///PATH; anything else as it is."""
+    return where.removeprefix("sqlite:///") if isinstance(where, str) else where
+
+
+__all__ = ["FORMAT", "Fault", "Journal", "PostgresJournal", "Record", "Store", "file_of", "open_journal", "verify"]

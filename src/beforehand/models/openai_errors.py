@@ -162,7 +162,9 @@ def _status_of(said: _Said) -> int:
 def _build(place: Place, status: int, said: _Said, how: str) -> ModelError:
     """The error that `status` and what was said stand for; `how` it was said opens the message."""
     named = shown(", ".join(said.named), place.secrets)
-    line = f"{place.endpoint} {how}{f' [{named}]' if named else ''}: {shown(said.message, place.secrets) or 'no explanation'}"
+    message = shown(said.message, place.secrets) or "no explanation"
+    message = message if message.endswith("..") else message.removesuffix(".")
+    line = f"{place.endpoint} {how}{f' [{named}]' if named else ''}: {message}"
     if status == 413 or (400 <= status < 500 and status != 429 and _is_context(said)):
         return ContextTooLong(f"{line}; shorten or compact the conversation", status=status)
     if status in (401, 403) or (status < 500 and said.codes & _AUTHENTICATION):

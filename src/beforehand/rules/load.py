@@ -52,18 +52,14 @@ def read_rules(paths: Sequence[str | FilePath], voice: Voice = say) -> Loaded:
             loaded.problems.append(Problem("''", 1, 1, "", "the path is empty: expected a rule file or a folder of them"))
         elif path.is_dir():
             found = len(loaded.files)
-            for file in sorted(path.iterdir(), key=lambda f: f.name.encode("utf-16-be", "surrogatepass")):
-                if file.suffix in SUFFIXES:
-                    _read_file(file, loaded, voice)
-                elif file.suffix.lower() in SUFFIXES:
-                    loaded.warnings.append(
-                        Problem(
-                            str(file), 1, 1, "", f"this file is not read: its name would have to end in {file.suffix.lower()}"
-                        )
-                    )
-            if len(loaded.files) == found:
+            unread = _read_folder(path, loaded, voice)
+            if len(loaded.files) == found and any(problem.file.endswith(".py") for problem in unread):
+                loaded.problems += unread  # somebody took this for a folder of hooks, and would go without them
+            elif len(loaded.files) == found:
                 why = f"there is no rule file in this folder: their names end in {', '.join(SUFFIXES)}"
-                loaded.warnings.append(Problem(str(path), 1, 1, "", why))
+                loaded.warnings += [*unread, Problem(str(path), 1, 1, "", why)]
+            else:
+                loaded.warnings += unread
         elif not path.exists():
             loaded.problems.append(Problem(str(path), 1, 1, "", "there is no such file or folder: rules were expected there"))
         elif path.suffix not in SUFFIXES:
@@ -71,6 +67,21 @@ def read_rules(paths: Sequence[str | FilePath], voice: Voice = say) -> Loaded:
         else:
             _read_file(path, loaded, voice)
     return loaded
+
+
+def _read_folder(path: FilePath, loaded: Loaded, voice: Voice) -> list[Problem]:
+    """Read the rule files of a folder. Returns a word on each file there that looks like hooks and is not read."""
+    unread = []
+    for file in sorted(path.iterdir(), key=lambda f: f.name.encode("utf-16-be", "surrogatepass")):
+        if file.suffix in SUFFIXES:
+            _read_file(file, loaded, voice)
+        elif file.suffix.lower() in SUFFIXES:
+            why = f"this file is not read: its name would have to end in {file.suffix.lower()}"
+            unread.append(Problem(str(file), 1, 1, "", why))
+        elif file.suffix == ".py" and file.name != "__init__.py":
+            why = "this file is not read: of a folder only rule files are, so name a Python file with hooks itself"
+            unread.append(Problem(str(file), 1, 1, "", why))
+    return unread
 
 
 def load_list(paths: Sequence[str | FilePath], voice: Voice = say) -> tuple[list[Rule], list[Problem]]:

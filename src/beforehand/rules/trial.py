@@ -58,9 +58,8 @@ class TrialReport(Frozen):
     def __str__(self) -> str:
         lines = [str(one) for one in self.happened] or ["no rule would have fired"]
         for place, text in self.shown:
-            lines.append(
-                f"{place}: the reader would have seen {'nothing, the reply was stopped' if text is None else repr(text)}"
-            )
+            seen = "nothing, the reply was stopped" if text is None else repr(text) if text else "no text"
+            lines.append(f"{place}: the reader would have seen {seen}")
         return "\n".join(lines)
 
 
