@@ -6,8 +6,6 @@ give back what is recorded; where the record ends, the run is live again.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,19 +18,16 @@ from ..messages import Message, ToolMessage, Usage
 from ..queues import Queues
 from ..tools import ToolResult
 from .aside import lambdas_so_far
+from .buffer import Buffer
 from .codec import Opaque, write_answer, write_changes, write_decision, write_effect, write_error, write_verdict
 from .past import Past, decisions_in, read_past
 from .recall import Recall
 from .queries import Head
 from .shown import Shown
-from .sqlite import Entry, encode, now
 from .store import Store
 
 PASSED_OVER = frozenset({"ruling", "note"})
 """What may be left of a run's past where it goes live: hooks that are gone now had decided it."""
-
-AGAIN_SECONDS = 0.02
-"""While another process writes, what nobody waits for is tried again this often."""
 
 
 class RunLog(Recall):
@@ -41,11 +36,10 @@ class RunLog(Recall):
     def __init__(self, journal: Store, head: Head, past: Past | None = None) -> None:
         super().__init__(past)
         self.journal, self.head = journal, head
-        self.broken: JournalError | None = None
         self.under_way: set[str] = set()
         """Calls whose body may be running: they have an intent and no outcome yet."""
-        self._entries: list[Entry] = []
-        self._flush: asyncio.Handle | None = None
+        self._buffer = Buffer(journal, head)
+        self.add, self.write, self.give_up = self._buffer.add, self._buffer.write, self._buffer.give_up
         self._children: frozenset[str] | None = None
         self._calls = 0 if past is None else sum(1 for call in past.calls.values() if call.outcome is not None)
         """How many calls have their outcome."""
@@ -59,42 +53,6 @@ class RunLog(Recall):
         self._results: dict[str, ToolResult] = {}
         self._shown = Shown(self.add)
         self.released = self._shown.released
-
-    # --- writing ---
-
-    def add(self, kind: str, body: Any) -> None:
-        """Put a record down. It is written before the run waits for anything, or by `write`."""
-        if self.broken is not None:
-            return
-        self._entries.append((kind, now(), encode(body)))
-        if self._flush is None:
-            self._flush = asyncio.get_running_loop().call_soon(self._flush_now)
-
-    def _flush_now(self) -> None:
-        self._flush = None
-        if self._entries:
-            try:
-                self.journal.append(self.head, self._entries, wait=0)
-                self._entries = []
-            except JournalError as error:
-                if error.temporary:
-                    self._flush = asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._flush_now)
-                else:
-                    self.broken = error
-
-    async def write(self, durable: bool = False) -> None:
-        """Write what was put down. With `durable`, wait for the disk as far as the journal is asked to. Raises `JournalError`."""
-        if self.broken is not None:
-            raise JournalError(str(self.broken))
-        if self._flush is not None:
-            self._flush.cancel()
-            self._flush = None
-        entries, self._entries = self._entries, []
-        try:
-            await self.journal.write(self.head, entries, durable)
-        except JournalError as error:
-            self.broken = error
-            raise
 
     # --- going over the past ---
 
@@ -395,8 +353,3 @@ class RunLog(Recall):
                 data["error"] = write_error(run.error)
             self.add("end", data)
         await self.write(durable=True)
-
-    async def give_up(self) -> None:
-        """The run is cut short from outside: what was put down is written if that is possible."""
-        with contextlib.suppress(JournalError):
-            await self.write()

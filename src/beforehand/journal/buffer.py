@@ -1,0 +1,64 @@
+"""Records of one run that have been put down and are not written yet."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+from ..errors import JournalError
+from .queries import Head
+from .sqlite import Entry, encode, now
+from .store import Store
+
+AGAIN_SECONDS = 0.02
+"""While another process writes, what nobody waits for is tried again this often."""
+
+
+class Buffer:
+    """Gathers records, so that what is decided in one go is one commit. After a write has failed it takes no more."""
+
+    def __init__(self, journal: Store, head: Head) -> None:
+        self.journal, self.head = journal, head
+        self.broken: JournalError | None = None
+        self._entries: list[Entry] = []
+        self._flush: asyncio.Handle | None = None
+
+    def add(self, kind: str, body: Any) -> None:
+        """Put a record down. It is written before the run waits for anything, or by `write`."""
+        if self.broken is not None:
+            return
+        self._entries.append((kind, now(), encode(body)))
+        if self._flush is None:
+            self._flush = asyncio.get_running_loop().call_soon(self._flush_now)
+
+    def _flush_now(self) -> None:
+        self._flush = None
+        if self._entries:
+            try:
+                self.journal.append(self.head, self._entries, wait=0)
+                self._entries = []
+            except JournalError as error:
+                if error.temporary:
+                    self._flush = asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._flush_now)
+                else:
+                    self.broken = error
+
+    async def write(self, durable: bool = False) -> None:
+        """Write what was put down. With `durable`, wait for the disk as far as the journal is asked to. Raises `JournalError`."""
+        if self.broken is not None:
+            raise JournalError(str(self.broken))
+        if self._flush is not None:
+            self._flush.cancel()
+            self._flush = None
+        entries, self._entries = self._entries, []
+        try:
+            await self.journal.write(self.head, entries, durable)
+        except JournalError as error:
+            self.broken = error
+            raise
+
+    async def give_up(self) -> None:
+        """The run is cut short from outside: what was put down is written if that is possible."""
+        with contextlib.suppress(JournalError):
+            await self.write()
