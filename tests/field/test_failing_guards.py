@@ -1,9 +1,10 @@
-"""Field cases F48, F50, F51, F54, F55, F56: guards that are slow, broken, of another colour, out of order or short-sighted."""
+"""Field cases F48, F50 to F52, F54, F55, F56: guards that are slow, broken, of another colour, out of order or short-sighted."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import socket
 import threading
 from typing import Any
 
@@ -113,6 +114,39 @@ async def test_f50_each_guard_says_whether_its_failure_denies_allows_or_aborts(
     assert record.verdict == ("failed_open" if on_error == "open" else "failed")
     assert "policy service is down" in str(record.reason)
     assert record.on_error == on_error
+
+
+async def test_f52_a_guard_whose_endpoint_refuses_connections_can_fail_open_and_the_record_says_not_checked(
+    mode: str, enter: Enter
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as once:
+        port = once.getsockname()[1]
+    # Nobody listens there any more.
+
+    async def ask_the_guard(context: Any) -> None:
+        await asyncio.open_connection("127.0.0.1", port)
+
+    def asking(on_error: Any) -> tuple[Agent, list[int]]:
+        ran: list[int] = []
+
+        @tool
+        async def deploy() -> str:
+            ran.append(1)
+            return "deployed"
+
+        guard = Hook(seam="before_tool_call", fn=ask_the_guard, on_error=on_error, name="tried out")
+        model = ScriptedModel([tool_call("deploy"), text("end")])
+        return Agent(model=model, tools=[deploy], hooks=[guard], tool_mode=mode), ran
+
+    agent, ran = asking("open")
+    (record,) = (await enter(agent)).decisions
+    assert ran == [1]
+    assert (record.hook, record.verdict, record.on_error) == ("tried out", "failed_open", "open")
+    assert "ConnectionRefusedError" in str(record.reason)
+
+    agent, ran = asking("closed")
+    (record,) = (await enter(agent)).decisions
+    assert (ran, record.verdict) == ([], "failed")
 
 
 async def test_f50_without_a_choice_a_failing_guard_denies(enter: Enter, colour: Colour) -> None:
