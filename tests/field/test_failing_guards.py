@@ -119,12 +119,8 @@ async def test_f50_each_guard_says_whether_its_failure_denies_allows_or_aborts(
 async def test_f52_a_guard_whose_endpoint_refuses_connections_can_fail_open_and_the_record_says_not_checked(
     mode: str, enter: Enter
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as once:
-        port = once.getsockname()[1]
-    # Nobody listens there any more.
-
     async def ask_the_guard(context: Any) -> None:
-        await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.open_connection(*endpoint)
 
     def asking(on_error: Any) -> tuple[Agent, list[int]]:
         ran: list[int] = []
@@ -138,15 +134,19 @@ async def test_f52_a_guard_whose_endpoint_refuses_connections_can_fail_open_and_
         model = ScriptedModel([tool_call("deploy"), text("end")])
         return Agent(model=model, tools=[deploy], hooks=[guard], tool_mode=mode), ran
 
-    agent, ran = asking("open")
-    (record,) = (await enter(agent)).decisions
-    assert ran == [1]
-    assert (record.hook, record.verdict, record.on_error) == ("tried out", "failed_open", "open")
-    assert "ConnectionRefusedError" in str(record.reason)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # nobody listens there, and nobody else can begin to
+        endpoint = taken.getsockname()
+        opens, ran_open = asking("open")
+        (unchecked,) = (await enter(opens)).decisions
+        closes, ran_closed = asking("closed")
+        (denied,) = (await enter(closes)).decisions
 
-    agent, ran = asking("closed")
-    (record,) = (await enter(agent)).decisions
-    assert (ran, record.verdict) == ([], "failed")
+    assert ran_open == [1]
+    assert (unchecked.hook, unchecked.verdict, unchecked.on_error) == ("tried out", "failed_open", "open")
+    assert "ConnectionRefusedError" in str(unchecked.reason)
+    assert ran_closed == []
+    assert (denied.verdict, denied.on_error) == ("failed", "closed")
 
 
 async def test_f50_without_a_choice_a_failing_guard_denies(enter: Enter, colour: Colour) -> None:
