@@ -22,9 +22,9 @@ async def answer_waiting(journal: Store, run_id: str, call_id: str, answer: Huma
     The call may be one of a sub-agent, named by its own run or by the outer one. Returns the id of the run to resume.
     Raises `UnknownAnswer` for a call that does not wait, or not any more, and `RunBusy` while somebody goes on with the run.
     """
-    run_id, call_id = _outermost(journal, run_id, call_id)
+    run_id, call_id = await journal.reading(_outermost, journal, run_id, call_id)
     async with _held(journal, run_id):
-        recorded = load(journal, run_id)
+        recorded = await journal.reading(load, journal, run_id)
         pending = recorded.past.pending
         if call_id not in pending:
             raise UnknownAnswer(_why_not(recorded, call_id))
@@ -38,9 +38,9 @@ async def settle_call(journal: Store, run_id: str, call_id: str, result: ToolRes
     Returns the id of the run the call is recorded in. Raises `UsageError` for any other call, and `RunBusy` while somebody
     goes on with the run.
     """
-    owner, inner = places_of(journal, run_id, call_id)[-1]
+    owner, inner = (await journal.reading(places_of, journal, run_id, call_id))[-1]
     async with _held(journal, owner):
-        recorded = load(journal, owner)
+        recorded = await journal.reading(load, journal, owner)
         call = recorded.past.calls.get(inner)
         if call is None or call.intent is None:
             begun = [name for name, c in recorded.past.calls.items() if c.intent is not None and c.outcome is None]
@@ -71,7 +71,7 @@ async def _held(journal: Store, run_id: str) -> AsyncIterator[None]:
 def _outermost(journal: Store, run_id: str, call_id: str) -> tuple[str, str]:
     """A waiting call as the outermost run that waits for it knows it."""
     while True:
-        parent_call = journal.records(run_id)[0].data.get("parent_call")
+        parent_call = journal.first(run_id).data.get("parent_call")
         parent = run_id.removesuffix(f"/{parent_call}") if parent_call is not None else run_id
         if parent == run_id or not journal.has(parent):
             return run_id, call_id

@@ -21,7 +21,7 @@ from .journal.recall import Recall
 from .journal.store import Store
 from .limits import Limits, Recovery
 from .loop import run_loop
-from .messages import AssistantMessage, Options, Request, ToolSpec
+from .messages import AssistantMessage, Message, Options, Request, ToolSpec
 from .models.base import NO_CALL_INFO, CallInfo, Model, ModelEvent
 from .plan import HookSource, Plan
 from .queues import Queues
@@ -59,13 +59,14 @@ async def backtest(
     `since` is in microseconds since 1970; `progress` is told how many runs of how many are done.
     """
     wanted = None if run_ids is None else set(run_ids)
-    rows = [r for r in journal.runs() if r.first.at >= since and (wanted is None or r.run_id in wanted)]
+    rows = [r for r in await journal.reading(journal.runs) if r.first.at >= since and (wanted is None or r.run_id in wanted)]
     differences: list[Difference] = []
     unreadable: list[str] = []
     values = 0
     for number, row in enumerate(rows, 1):
         try:
-            shadow = await _go_over(load(journal, row.run_id), hooks)
+            recorded = await journal.reading(load, journal, row.run_id)
+            shadow = await _go_over(recorded, await journal.reading(recorded.before), hooks)
             differences += shadow.differences
             values += shadow.judged
         except (BeforehandError, LookupError, TypeError, ValueError) as error:
@@ -76,10 +77,10 @@ async def backtest(
     return Backtest(runs=done, values=values, differences=tuple(differences), unreadable=tuple(unreadable))
 
 
-async def _go_over(recorded: Recorded, hooks: Callable[[str], HookSet]) -> Shadow:
+async def _go_over(recorded: Recorded, before: Sequence[Message], hooks: Callable[[str], HookSet]) -> Shadow:
     past = recorded.past
     loop = past.start["loop"]
-    history = History(recorded.before())
+    history = History(before)
     queues = Queues(*past.start["queue_modes"])
     run = RunState(_plan(past), history, Emitter(), queues)
     run.set_id(recorded.run_id)

@@ -107,11 +107,11 @@ class Conversation(Channel):
 
     # --- recorded runs ---
 
-    def of_recorded(self, run_id: str) -> Conversation:
+    async def of_recorded(self, run_id: str) -> Conversation:
         """Where a recorded run belongs: this talk, or one of its inner loops. `ConfigError` for a loop that is not there."""
         from . import durable
 
-        name = durable.loop_of(self.plan, run_id)
+        name = await durable.loop_of(self.plan, run_id)
         return self if name == "main" else self.loop(name)
 
     async def resume_recorded(

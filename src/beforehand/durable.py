@@ -20,7 +20,7 @@ from .journal.codec import message_of, read, read_error
 from .journal.fingerprint import differences, of_tool, prints_of
 from .journal.log import RunLog
 from .journal.opening import RunExists
-from .journal.past import MALFORMED, Past, check_chain, decisions_in, read_past
+from .journal.past import MALFORMED, Past, check_chain, decisions_in, decisions_inside, read_past, unreadable
 from .journal.queries import Head
 from .journal.sqlite import encode, now
 from .journal.store import Store
@@ -181,14 +181,15 @@ def history_before(journal: Store, start: Mapping[str, Any]) -> list[Message]:
     return [message for messages in reversed(earlier) for message in messages]
 
 
-def loop_of(plan: Any, run_id: str) -> str:
+async def loop_of(plan: Any, run_id: str) -> str:
     """The name of the loop in which a recorded run was made. Raises `UnknownRun`."""
     journal = journal_of(plan)
-    head = journal.head(run_id)
+    await journal.ready()
+    first = await journal.reading(journal.first, run_id)
     try:
-        return str(journal.records(run_id)[0].data["loop"])
-    except MALFORMED:
-        raise JournalUnreadable(f"run {head.run_id} has no record of its start") from None
+        return str(first.data["loop"])
+    except MALFORMED as error:
+        raise unreadable(first, error) from None
 
 
 async def take_up(
@@ -239,6 +240,7 @@ async def _begin_again(run: RunState, recorded: Recorded, strict: bool) -> None:
         run.attempts.failures, run.attempts.last = failures, None if last is None else tuple(last)
     run.queues.steering_mode, run.queues.follow_up_mode = past.start["queue_modes"]
     log = RunLog(recorded.journal, recorded.head, past)
+    log.inside = await recorded.journal.reading(decisions_inside, recorded.journal, recorded.run_id, past)
     log.add("resumed", {"pid": os.getpid(), "changed": changed})
     await log.write()
     log.begin(run)

@@ -83,7 +83,7 @@ class Engine:
 
     def _submit(self, run_id: str, work: dict[str, Any]) -> None:
         if self._client.enqueue(work["agent"], run_id, work):
-            if self.journal.has(run_id) and self.journal.records(run_id)[0].data["prompts"] != work["prompt"]:
+            if self.journal.has(run_id) and self.journal.first(run_id).data["prompts"] != work["prompt"]:
                 logger.warning("run %s was recorded before it was submitted: it goes on as it began", run_id)
             return
         before = next(iter(self._client.of_run(run_id)), None)

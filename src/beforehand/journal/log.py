@@ -6,7 +6,7 @@ give back what is recorded; where the record ends, the run is live again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..contexts import digest_of
@@ -20,7 +20,7 @@ from ..tools import ToolResult
 from .aside import lambdas_so_far
 from .buffer import Buffer
 from .codec import Opaque, write_answer, write_changes, write_decision, write_effect, write_error, write_verdict
-from .past import Past, decisions_in, read_past
+from .past import Past
 from .recall import Recall
 from .queries import Head
 from .shown import Shown
@@ -40,7 +40,8 @@ class RunLog(Recall):
         """Calls whose body may be running: they have an intent and no outcome yet."""
         self._buffer = Buffer(journal, head)
         self.add, self.write, self.give_up = self._buffer.add, self._buffer.write, self._buffer.give_up
-        self._children: frozenset[str] | None = None
+        self.inside: Mapping[str, list[DecisionRecord]] = {}
+        """What was decided in the runs of sub-agents, by the call in which they were made."""
         self._calls = 0 if past is None else sum(1 for call in past.calls.values() if call.outcome is not None)
         """How many calls have their outcome."""
         self._seen = 0
@@ -308,13 +309,6 @@ class RunLog(Recall):
         self._results[call.id] = call.result
         self._calls += 1
         self.add("outcome", data)
-
-    def inside(self, run_id: str, call_id: str) -> list[DecisionRecord]:
-        """What was decided in the run of a sub-agent that this call made, if it made one."""
-        child = f"{run_id}/{call_id}"
-        if self._children is None:
-            self._children = self.journal.children(run_id)
-        return decisions_in(self.journal, child, read_past(self.journal.records(child))) if child in self._children else []
 
     # --- people ---
 

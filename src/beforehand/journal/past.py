@@ -19,6 +19,7 @@ from ..messages import Message, ToolMessage
 from ..seams import BY_NAME
 from .chain import Record, link
 from .codec import message_of, read_decision, result_of
+from .queries import no_start
 
 LINE = frozenset({
     "turn", "took", "compacting", "instructions", "request", "reply", "direct", "ruling", "failed", "retried",
@@ -116,13 +117,23 @@ def decisions_in(journal: Any, run_id: str, past: Past) -> list[DecisionRecord]:
     return found
 
 
+def decisions_inside(journal: Any, run_id: str, past: Past) -> dict[str, list[DecisionRecord]]:
+    """What was decided in the runs of sub-agents, by the call in which they were made: of calls that are over."""
+    children = journal.children(run_id)
+    over = [call_id for call_id, call in past.calls.items() if call.outcome is not None] if children else []
+    return {
+        call_id: decisions_in(journal, child, read_past(journal.records(child)))
+        for call_id in over if (child := f"{run_id}/{call_id}") in children
+    }  # fmt: skip
+
+
 def read_past(records: Sequence[Record], go_on: bool = False) -> Past:
     """A run's past from its records. Raises `JournalUnreadable` for records that do not make a run.
 
     With `go_on`, what a failure or the end of a process left half done is left out, because it will be done anew.
     """
     if not records or records[0].kind != "run":
-        raise JournalUnreadable(f"run {records[0].run_id if records else '?'} has no record of its start")
+        raise no_start(records[0].run_id if records else "?")
     reader = _Reader(records[0].data)
     for record in records[1:]:
         data = record.data

@@ -36,6 +36,10 @@ class RunRow(msgspec.Struct, frozen=True):
     last: Record
 
 
+def no_start(run_id: str) -> JournalUnreadable:
+    return JournalUnreadable(f"run {run_id} has no record of its start")
+
+
 class Queries:
     """The reading half of `Journal`, which may be used while others write."""
 
@@ -81,6 +85,13 @@ class Queries:
         head = self.head(run_id)
         query = "SELECT n, at, kind, body, hash FROM records WHERE run = ? AND n > ? ORDER BY n"
         return [Record(run_id, *row) for row in self._rows(query, head.row, after)]
+
+    def first(self, run_id: str) -> Record:
+        """The record of a run's start, alone. Raises `UnknownRun`, `JournalUnreadable` if it is not there."""
+        query = "SELECT n, at, kind, body, hash FROM records WHERE run = ? AND n = 1"
+        for row in self._rows(query, self.head(run_id).row):
+            return Record(run_id, *row)
+        raise no_start(run_id)
 
     def runs(self, parent: str | None = "") -> list[RunRow]:
         """The runs, oldest first. With `parent`, those made inside calls of that run; with `None`, those inside none."""
