@@ -110,9 +110,9 @@ async def settle(journal: Store, run: str, call_id: str, result: str | None, fai
     if text is None or (result is not None and failed is not None):
         raise ConfigError("say what became of the call: either --result TEXT or --failed TEXT")
     run_id = await journal.reading(find_run, journal, run)
-    owner = await settle_call(journal, run_id, call_id, ToolResult(text, is_error=result is None), by=person())
+    resumed = await settle_call(journal, run_id, call_id, ToolResult(text, is_error=result is None), by=person())
     with Lines(True) as lines:
-        lines.add(f"{lines.one_line(call_id)} is settled. {_next(lines.one_line(owner), journal)}")
+        lines.add(f"{lines.one_line(call_id)} is settled. {_next(lines.one_line(resumed), journal)}")
 
 
 def _next(run_id: str, journal: Store) -> str:

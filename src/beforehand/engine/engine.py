@@ -19,6 +19,7 @@ from ..decisions import HumanAnswer
 from ..durable import Recorded, load, record_answer, recorded_result
 from ..errors import ConfigError, JournalError, JournalUnreadable, RunBusy, RunError, UnknownAnswer, UnknownRun, UsageError
 from ..journal.past import check_chain, read_past
+from ..journal.pgjobs import SAID
 from ..journal.sqlite import encode
 from ..journal.store import Held
 from ..prompts import Prompt, as_messages
@@ -139,6 +140,8 @@ class Engine:
             raise UnknownRun(f"no run {run_id!r} was submitted to {self.journal.path}")
         failed = [status for status in workflows if status.state in FAILED]
         if failed and len(failed) == len([s for s in workflows if s.state != "SUCCESS"]):
+            if self.journal.has(run_id) and self._last_kind(run_id) in SAID:
+                return  # a worker is about to take it up
             said = failed[-1].error or failed[-1].state.lower().replace("_", " ")
             raise RunError(f"run {run_id} could not be carried on: {said}")
 

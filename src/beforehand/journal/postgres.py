@@ -215,7 +215,7 @@ class PostgresJournal:
     def answered(self) -> list[tuple[str, int]]:
         query = """
             SELECT run_id, runs.records FROM beforehand.records r JOIN beforehand.runs ON runs.id = r.run AND runs.records = r.n
-            WHERE r.kind = 'answer' AND runs.parent IS NULL ORDER BY runs.id"""
+            WHERE r.kind IN ('answer', 'settled') AND runs.parent IS NULL ORDER BY runs.id"""
         return [(run_id, records) for run_id, records in self._all(query)]
 
     def drop_last(self, head: Head) -> None:

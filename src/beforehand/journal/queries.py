@@ -115,8 +115,8 @@ class Queries:
         return fn(*args, **kwargs)
 
     def answered(self) -> list[tuple[str, int]]:
-        """The runs, inside none, whose last record is a person's answer: nobody has gone on with them. With their length."""
+        """The runs, inside none, whose last record is what a person said: nobody has gone on with them. With their length."""
         query = """
             SELECT run_id, records FROM runs JOIN records r ON r.run = runs.id AND r.n = runs.records
-            WHERE r.kind = 'answer' AND runs.parent IS NULL ORDER BY runs.id"""
+            WHERE r.kind IN ('answer', 'settled') AND runs.parent IS NULL ORDER BY runs.id"""
         return list(self._rows(query))
