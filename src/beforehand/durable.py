@@ -24,6 +24,7 @@ from .journal.past import MALFORMED, Past, check_chain, decisions_in, decisions_
 from .journal.queries import Head
 from .journal.sqlite import encode, now
 from .journal.store import Store
+from .journal.waiting import begin_waiting
 from .limits import Limits
 from .messages import Message, Usage
 from .results import RunResult, text_of_run
@@ -54,11 +55,14 @@ async def begin_record(run: RunState, prompts: Sequence[Message], base: Mapping[
     parent = run.parent_run_id
     if parent is None:
         _check_id(run.run_id)
+    if waiting := begin_waiting(run.queues, run.run_id, prompts):
+        start["queued"] = waiting
     entry = ("run", now(), encode(start))
     try:
         await journal.ready()
         head, run.lease = await journal.begin(run.run_id, entry, parent)
     except RunExists:
+        run.queues.numbers = None
         raise UsageError(
             f"a run {run.run_id!r} is in {journal.path} already: resume it with agent.resume(...), or take another run_id"
         ) from None

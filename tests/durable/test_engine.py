@@ -104,6 +104,38 @@ class TestInOneProcess:
             await engine.resume("r")
             assert (await engine.result("r", timeout=60)).text == "well"
 
+    async def test_a_message_that_waited_when_a_run_was_cut_off_is_taken_in_by_the_worker_that_goes_on(self, url):
+        talks = []
+
+        @tool
+        def work() -> str:
+            """Work."""
+            if talks:
+                talks[0].steer("hurry")
+                talks[0].follow_up("thanks")
+            return "worked"
+
+        def working(request):
+            return text("over") if any(m.role == "tool" for m in request.messages) else tool_call("work", id="c")
+
+        agent = Agent(model=FunctionModel(working), tools=[work])
+        async with Engine(url, {"a": agent}) as engine:
+            talks.append(agent.replace(journal=engine.journal).conversation())
+            whole = await talks[0].run("go", run_id="whole")
+            expected = ["hurry", "thanks"]
+            assert [m.text for m in whole.messages if m.origin in ("steer", "follow_up")] == expected
+            records = await asyncio.to_thread(engine.journal.records, "whole")
+            queued = [r.n for r in records if r.kind == "queued"]
+            await engine.start()
+            for end in range(queued[-1], len(records)):
+                head, lease = await engine.journal.begin(f"r{end}", (records[0].kind, records[0].at, records[0].body))
+                await engine.journal.write(head, [(r.kind, r.at, r.body) for r in records[1:end]])
+                lease.release()
+                await engine.submit("a", "go", run_id=f"r{end}")
+                result = await engine.result(f"r{end}", timeout=60)
+                assert [m.text for m in result.messages if m.origin in ("steer", "follow_up")] == expected, records[end - 1].kind
+            assert await asyncio.to_thread(verify, engine.journal) == []
+
     async def test_no_more_than_the_limit_go_on_at_once(self, url):
         going, most = 0, 0
 

@@ -25,6 +25,7 @@ from .recall import Recall
 from .queries import Head
 from .shown import Shown
 from .store import Store
+from .waiting import Waiting, each
 
 PASSED_OVER = frozenset({"ruling", "note"})
 """What may be left of a run's past where it goes live: hooks that are gone now had decided it."""
@@ -46,8 +47,9 @@ class RunLog(Recall):
         """How many calls have their outcome."""
         self._seen = 0
         """How many of the recorded messages the run has stored again."""
+        self.waiting: Any = None
+        """What waits in the conversation's queues, from the beginning on."""
         self._listeners: Emitter | None = None
-        self._said: Queues | None = None
         self._open: dict[tuple[str, str | None], list[tuple[DecisionRecord | None, tuple[Effect, ...]]]] = {}
         self._receiving = False
         self._of_chunks: list[dict[str, Any]] = []
@@ -61,10 +63,23 @@ class RunLog(Recall):
         """The run starts. While it goes over its past nobody hears of it: they have heard it before."""
         run.journal = self
         run.store = self.storing(run.store)
+        self.waiting = Waiting(run.queues, run.run_id, self.add, self.past)
         if self.past is not None:
             self._listeners, run.events = run.events, Emitter()
-            self._said, run.queues = run.queues, Queues()  # what is said from now on belongs after the past
+            # What is said from now on belongs after the past.
+            run.queues = Queues(run.queues.steering_mode, run.queues.follow_up_mode)
             self.refill(run)
+
+    def requeue(self, run: Any) -> None:
+        """Nothing on record takes anything more: what waited then waits again, and what was said since waits behind it."""
+        if run.queues is not self.waiting.queues:
+            left = [*self._left, *each(run.queues)]
+            for message in left:
+                if (number := self._number_of(message)) is not None:
+                    self.waiting.queues.number(message, run.run_id, number)
+            assert self.past is not None
+            self.waiting.requeue([m for m in left if self._number_of(m) not in self.past.cleared])
+            run.queues = self.waiting.queues
 
     async def go_live(self, run: Any) -> None:
         """The record ends here: from now on the run decides and acts."""
@@ -79,9 +94,7 @@ class RunLog(Recall):
         self.live = True
         assert self._listeners is not None and self.past is not None
         run.events = self._listeners
-        assert self._said is not None
-        self._said.steering[:0], self._said.follow_up[:0] = run.queues.steering, run.queues.follow_up
-        run.queues = self._said
+        self.requeue(run)
         if run.events.takers["agent_start"]:
             await run.emit(AgentStart(**run.event_fields()))
         for message_id, chars in self.past.shown.items():
@@ -129,13 +142,13 @@ class RunLog(Recall):
         if self._next("turn") is None:
             data: dict[str, Any] = {"number": run.turn, "cause": cause}
             if cause is not None:  # the first turn's messages are the run's prompts
-                data["took"] = [m for m in incoming if m.origin in ("steer", "follow_up")]
+                data |= self.waiting.taken([m for m in incoming if m.origin in ("steer", "follow_up")])
             self.add("turn", data)
 
     def took(self, messages: Sequence[Message]) -> None:
         """The first turn took these messages from the queue, after its prompts."""
         if self._next("took") is None:
-            self.add("took", {"took": messages})
+            self.add("took", self.waiting.taken(messages))
 
     # --- rulings ---
 
@@ -336,6 +349,7 @@ class RunLog(Recall):
 
     async def ended(self, run: Any) -> None:
         """The run is over, or waits for a person. Durable when this returns."""
+        self.waiting.close()
         if run.stop_reason == "suspended":
             self.add("suspended", {"turn": run.turn, "calls": self._calls, "pending": run.pending})
         else:

@@ -70,6 +70,15 @@ class Past(msgspec.Struct):
     decisions: list[tuple[str, str | None, dict[str, Any]]] = []
     beside: dict[str, dict[str, Any]] = {}
     """The answers to questions that lambdas asked the model, by who asked."""
+    queued: dict[int, dict[str, Any]] = {}
+    """The messages that came into the queues, by number."""
+    cleared: set[int] = msgspec.field(default_factory=set)
+    """The numbers of those that were taken back."""
+
+    def waiting(self) -> dict[int, dict[str, Any]]:
+        """What has come into the queues and no turn has taken, by number. To be asked before the line is gone over."""
+        took = {n for item in self.line if item.kind in ("turn", "took") for n in item.data.get("queued", ())}
+        return {n: message for n, message in self.queued.items() if n not in took and n not in self.cleared}
 
     @property
     def suspended_calls(self) -> list[str]:
@@ -150,7 +159,7 @@ class _Reader:
     """Takes one record after the other. What a failure left behind is forgotten: the run goes on from before it."""
 
     def __init__(self, start: dict[str, Any]) -> None:
-        self.past = Past(start, deque(), {}, [])
+        self.past = Past(start, deque(), {}, [], queued=dict(enumerate(start.get("queued", ()), 1)))
         self.open_request: tuple[int, int] | None = None
         self.at_failure: tuple[int, int] | None = None
         """Where the line and the messages end that still count."""
@@ -187,6 +196,10 @@ class _Reader:
             self._call(data["call"]).answers.append(data)
         elif kind == "settled":
             self._call(data["call"]).settled = data
+        elif kind == "queued":
+            past.queued[data["number"]] = data["message"]
+        elif kind == "cleared":
+            past.cleared.update(data["numbers"])
         elif kind == "released":
             past.shown[data["message"]] = past.shown.get(data["message"], 0) + data["chars"]
         elif kind == "retracted":
