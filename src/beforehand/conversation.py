@@ -291,7 +291,7 @@ class Conversation(Channel):
 
         async with durable.until_its_end(old, "a new prompt came instead of an answer"):
             await abandon(old, waiting)
-        self._recorded = old.run_id, old.first_message, len(self._history)
+        self._recorded = None if old.lasting is not None else (old.run_id, old.first_message, len(self._history))
 
     def _begin(self, run: RunState, kind: Literal["run", "compaction"] = "run", resumed: bool = False) -> None:
         self._free()

@@ -23,6 +23,7 @@ from .journal.opening import RunExists
 from .journal.past import MALFORMED, Past, check_chain, decisions_in, decisions_inside, read_past, unreadable
 from .journal.queries import Head
 from .journal.sqlite import encode, now
+from .journal.shortened import read_shortened
 from .journal.store import Store
 from .journal.waiting import begin_waiting
 from .limits import Limits
@@ -136,6 +137,12 @@ class Recorded(msgspec.Struct):
         """The history it began with."""
         return history_before(self.journal, self.past.start)
 
+    def left(self) -> tuple[list[Message], tuple[Message, ...]]:
+        """The history that the conversation goes on from, and the messages whose place a summary has taken."""
+        whole = [*self.before(), *self.past.messages]
+        shortened = (self.past.end or self.past.suspended or {}).get("shortened")
+        return (whole, ()) if shortened is None else read_shortened(shortened, whole)
+
     @property
     def prompts(self) -> list[Message]:
         return [message_of(m) for m in self.past.start["prompts"]]
@@ -211,15 +218,15 @@ async def take_up(
         if (loop := recorded.past.start["loop"]) != run.loop:
             raise UsageError(f"run {run_id} was made in loop {loop!r}, and this is {run.loop!r}: resume it with agent.resume()")
         await record_answers(recorded, answers)
-        for message in await journal.reading(recorded.before):
-            history.append(message)
-        run.first_message = len(history)
         if recorded.finished or recorded.waits:
-            for message in recorded.past.messages:
-                history.append(message)
             recorded.result = await journal.reading(recorded_result, recorded)
+            for message in (await journal.reading(recorded.left))[0]:
+                history.append(message)
             lease.release()
         else:
+            for message in await journal.reading(recorded.before):
+                history.append(message)
+            run.first_message = len(history)
             await _begin_again(run, recorded, strict)
             run.lease = lease
         return recorded
@@ -299,10 +306,12 @@ def recorded_result(recorded: Recorded) -> RunResult:
     pending = () if past.suspended is None else tuple([read(p, PendingApproval) for p in past.suspended["pending"]])
     turns = end.get("turns", past.suspended["turn"] if past.suspended is not None else 0)
     error = None if end.get("error") is None else read_error(end["error"])
+    removed = recorded.left()[1] if "shortened" in (past.end or past.suspended or {}) else ()
     return RunResult(
         text=text_of_run(past.messages), messages=tuple(past.messages), usage=read(end.get("usage", {}), Usage),
         stop_reason=end.get("stop_reason", "suspended"), decisions=decisions, error=error, pending=pending,
         run_id=recorded.run_id, turns=turns, cost=end.get("cost", 0.0), reason=end.get("reason"),
+        removed=removed,
     )  # fmt: skip
 
 
