@@ -440,3 +440,78 @@ def test_a_disk_that_fills_up_stops_the_run_before_its_next_effect(tmp_path: Pat
     intents = [r for r in journal.records("R") if r.kind == "intent"]
     assert int(effects) == len(intents), "every effect has its intent on record, and what has none did not happen"
     journal.close()
+
+
+ON_A_FULL_DISK = """
+    import asyncio, os, sys
+    from pathlib import Path
+    from beforehand import Agent, Limits, tool
+    from beforehand.errors import JournalError
+    from beforehand.journal import Journal, verify
+    from beforehand.testing import FunctionModel, text, tool_call
+
+    folder, durability = Path(sys.argv[1]), sys.argv[2]
+    effects, enough = 0, False
+
+    @tool
+    async def work(note: str) -> str:
+        global effects
+        effects += 1
+        return "x" * 1000
+
+    def reply(request):
+        return text("done") if enough else tool_call("work", {"note": "y" * 500})
+
+    def make():
+        journal = Journal(folder / "runs.db", durability=durability)
+        return Agent(model=FunctionModel(reply), tools=[work], journal=journal, limits=Limits(max_turns=None))
+
+    def intents():
+        journal = Journal(folder / "runs.db", readonly=True)
+        assert verify(journal) == [], verify(journal)
+        found = sum(record.kind == "intent" for record in journal.records("R"))
+        journal.close()
+        return found
+
+    (folder / "ballast").write_bytes(bytes(100_000))
+    result = asyncio.run(make().run("go", run_id="R", check=False))
+    assert result.stop_reason == "error" and isinstance(result.error, JournalError), result
+    free = os.statvfs(folder).f_bavail * os.statvfs(folder).f_frsize
+    assert free < 20_000, f"{free} bytes are free"
+    print(effects, intents(), result.error)
+    (folder / "ballast").unlink()
+    enough = True
+    print(asyncio.run(make().resume("R")).text, intents() == effects)
+"""
+
+
+def small_disk(folder: Path, size: str, code: str, *args: str) -> subprocess.CompletedProcess[str]:
+    """A program that has a file system of this size at `folder`, which nobody else sees and which goes with it."""
+    folder.mkdir()
+    inside = 'mount -t tmpfs -o size="$1" tmpfs "$2" && shift 2 && exec "$@"'
+    command = ["unshare", "--map-root-user", "--mount", "sh", "-c", inside, "sh", size, str(folder)]
+    return subprocess.run([*command, sys.executable, "-c", textwrap.dedent(code), *args], capture_output=True, text=True, timeout=120)
+
+
+def why_no_small_disk(folder: Path) -> str | None:
+    """Why this process may not mount a file system of its own, if it may not."""
+    if shutil.which("unshare") is None:
+        return "there is no program unshare"
+    tried = small_disk(folder, "64k", "")
+    return None if tried.returncode == 0 else " ".join(tried.stderr.split())
+
+
+@pytest.mark.parametrize("size", ["300k", "333k", "400k", "512k"])
+@pytest.mark.parametrize("durability", ["full", "normal"])
+def test_a_file_system_that_is_really_full_does_too_and_the_run_goes_on_when_there_is_room(
+    tmp_path: Path, size: str, durability: str
+) -> None:
+    if (why := why_no_small_disk(tmp_path / "tried")) is not None:
+        pytest.skip(f"NOT TESTED: a full file system, because none may be mounted here ({why})")
+    done = small_disk(tmp_path / "disk", size, ON_A_FULL_DISK, str(tmp_path / "disk"), durability)
+    assert (done.returncode, done.stderr) == (0, "")
+    full, after = done.stdout.splitlines()
+    effects, intents, error = full.split(" ", 2)
+    assert error.endswith("runs.db could not be written (the disk is full): the run stopped before its next effect")
+    assert int(effects) == int(intents) > 0
+    assert after == "done True"
