@@ -202,36 +202,42 @@ async def test_the_event_loop_goes_on_while_another_process_holds_the_file(tmp_p
     await agent.aclose()
 
 
-async def test_the_event_loop_never_waits_for_the_disk(tmp_path: Path) -> None:
-    """Every fsync of the process is in another thread, SQLite's own too: making, opening, intents, the end, closing."""
+@pytest.mark.parametrize("durability", ["full", "normal"])
+async def test_the_event_loop_never_waits_for_the_disk(tmp_path: Path, durability: str) -> None:
+    """Every fsync of the process is in another thread, SQLite's own too: making, opening, intents, folding, the end, closing."""
     if shutil.which("strace") is None:
         pytest.skip("strace is not installed, and nothing else sees the fsyncs that SQLite makes")
     code = """
         import asyncio, os, sys
         from beforehand import Agent, Limits, tool
-        from beforehand.testing import ScriptedModel, text, tool_call
+        from beforehand.journal import Journal
+        from beforehand.testing import FunctionModel, text, tool_call
         @tool
         async def add(a: int) -> int:
             return a
+        def reply(request):
+            n = sum(message.role == "tool" for message in request.messages)
+            return text("x") if n == 60 else tool_call("add", {"a": n})
         async def main():
-            replies = [tool_call("add", {"a": n}) for n in range(60)]
-            model = ScriptedModel([*replies, text("x")])
-            agent = Agent(model=model, tools=[add], journal=sys.argv[1], limits=Limits(max_turns=None))
-            await agent.run("go")
+            journal = Journal(sys.argv[1], durability=sys.argv[2])
+            agent = Agent(model=FunctionModel(reply), tools=[add], journal=journal, limits=Limits(max_turns=None))
+            for _ in range(30):  # thousands of commits: the log is folded into the file, and begun anew
+                await agent.run("go")
+            print(os.path.getsize(sys.argv[1]))
             await agent.aclose()
         print(os.getpid(), flush=True)
         asyncio.run(main())
     """
     program = await asyncio.to_thread(
         subprocess.run,
-        ["strace", "-f", "-e", "trace=fsync,fdatasync", "-o", str(tmp_path / "calls"), sys.executable, "-c",
-         textwrap.dedent(code), str(tmp_path / "runs.db")],
+        ["strace", "-f", "--seccomp-bpf", "-e", "trace=fsync,fdatasync", "-o", str(tmp_path / "calls"), sys.executable, "-c",
+         textwrap.dedent(code), str(tmp_path / "runs.db"), durability],
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert program.returncode == 0, program.stderr
     calls = [line.split() for line in (tmp_path / "calls").read_text().splitlines() if "sync(" in line]
-    assert calls
-    main = program.stdout.split()[0]
+    main, folded = program.stdout.split()
+    assert calls and int(folded) > 100_000
     assert [line for line in calls if line[0] == main] == []
 
 
