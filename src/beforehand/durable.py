@@ -222,6 +222,8 @@ async def take_up(
             recorded.result = await journal.reading(recorded_result, recorded)
             for message in (await journal.reading(recorded.left))[0]:
                 history.append(message)
+            if run.parent_call_id is not None and run.plan.hooks.rules is not None:  # its caller goes on, and goes on counting
+                run.plan.hooks.rules.restore_counts(recorded.past.fired)
             lease.release()
         else:
             for message in await journal.reading(recorded.before):

@@ -496,7 +496,8 @@ def small_disk(folder: Path, size: str, code: str, *args: str) -> subprocess.Com
     folder.mkdir()
     inside = 'mount -t tmpfs -o size="$1" tmpfs "$2" && shift 2 && exec "$@"'
     command = ["unshare", "--map-root-user", "--mount", "sh", "-c", inside, "sh", size, str(folder)]
-    return subprocess.run([*command, sys.executable, "-c", textwrap.dedent(code), *args], capture_output=True, text=True, timeout=120)
+    command += [sys.executable, "-c", textwrap.dedent(code), *args]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
 def why_no_small_disk(folder: Path) -> str | None:

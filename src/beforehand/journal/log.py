@@ -320,6 +320,8 @@ class RunLog(Recall):
             data["queued"] = [write_effect(effect) for _, effects in queued for effect in effects]
         if self.journal.raw and raw is not None and raw is not call.result:
             data["raw"] = raw
+        if fired := self._new_counts(run):  # inside the call, in a sub-agent
+            data["fired"] = fired
         self._results[call.id] = call.result
         self._calls += 1
         self.add("outcome", data)

@@ -70,6 +70,8 @@ class Past(msgspec.Struct):
     decisions: list[tuple[str, str | None, dict[str, Any]]] = []
     beside: dict[str, dict[str, Any]] = {}
     """The answers to questions that lambdas asked the model, by who asked."""
+    fired: dict[str, int] = {}
+    """How often rules with a limit had fired by its end."""
     queued: dict[int, dict[str, Any]] = {}
     """The messages that came into the queues, by number."""
     cleared: set[int] = msgspec.field(default_factory=set)
@@ -170,6 +172,8 @@ class _Reader:
 
     def take(self, kind: str, data: dict[str, Any]) -> None:
         past = self.past
+        if fired := data.get("fired"):
+            past.fired.update(fired)
         if kind == "ruling":
             self._decisions(data)
             if data.get("beside"):  # about what a lambda asked, within another ruling

@@ -271,6 +271,8 @@ class Recall:
         if call is None or call.outcome is None:
             return None
         run.usage_cost = max(run.usage_cost, call.outcome["cost"])
+        if call.outcome.get("fired"):
+            self._restore_counts(run, call.outcome["fired"])
         return call.outcome["outcome"], result_of(call.outcome["result"])
 
     def past_queue(self, call: PastCall) -> list[Message]:
