@@ -204,7 +204,7 @@ async def test_the_event_loop_goes_on_while_another_process_holds_the_file(tmp_p
 
 @pytest.mark.parametrize("durability", ["full", "normal"])
 async def test_the_event_loop_never_waits_for_the_disk(tmp_path: Path, durability: str) -> None:
-    """Every fsync of the process is in another thread, SQLite's own too: making, opening, intents, folding, the end, closing."""
+    """Every fsync of the process is in another thread, SQLite's own too: making, opening, intents, folding, ends, closing."""
     if shutil.which("strace") is None:
         pytest.skip("strace is not installed, and nothing else sees the fsyncs that SQLite makes")
     code = """
@@ -224,6 +224,8 @@ async def test_the_event_loop_never_waits_for_the_disk(tmp_path: Path, durabilit
             for _ in range(30):  # thousands of commits: the log is folded into the file, and begun anew
                 await agent.run("go")
             print(os.path.getsize(sys.argv[1]))
+            await agent.aclose()
+            await agent.run("and once more")  # opens the file again, whose log is empty
             await agent.aclose()
         print(os.getpid(), flush=True)
         asyncio.run(main())

@@ -14,8 +14,9 @@ from .readonly import connect_readonly
 BUSY_SECONDS = 30.0
 """How long a write waits for another process's, away from the event loop."""
 
-BEGIN_LOG = "UPDATE journal SET value = value WHERE name = 'format'"
-"""Changes nothing. The first write to an empty log waits for the disk: this one does, wherever that holds nobody up."""
+BEGIN_LOG = "INSERT INTO journal VALUES ('logs', 1) ON CONFLICT (name) DO UPDATE SET value = value + 1"
+"""Counts the logs. The first write to an empty log waits for the disk: this one does, wherever that holds nobody up. It has to
+change something: SQLite writes nothing where a value stays as it is."""
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS journal (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
