@@ -21,7 +21,7 @@ LAYERS = (
     ("errors",),
     ("frozen",),
     ("messages", "limits", "signals", "schema", "detach", "documents"),
-    ("history", "settings"),
+    ("history", "remedies", "settings"),
     ("decisions", "validity"),
     ("events",),
     ("contexts", "observer", "prompts"),

@@ -29,6 +29,7 @@
             ├── RateLimited              7       `.retry_after` in seconds, where it said so
             ├── ContextTooLong           5       it found the request too long
             ├── BadRequest               5       it refused the request
+            │   └── ToolMismatch         5       it found calls without results, or results without calls
             ├── ServerError              5       it failed (5xx)
             ├── NetworkError             8       it could not be reached, or the line was cut
             └── InvalidResponse          5       it answered with something that is not a reply
@@ -186,6 +187,10 @@ class ContextTooLong(ModelError):
 
 class BadRequest(ModelError):
     """The endpoint refused the request as malformed or unsupported (other 4xx)."""
+
+
+class ToolMismatch(BadRequest):
+    """The endpoint found that the request's tool calls and results do not match."""
 
 
 class ServerError(ModelError):
