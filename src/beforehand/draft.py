@@ -114,12 +114,17 @@ class Draft(msgspec.Struct, eq=False, gc=False):
 
 
 class Reply(msgspec.Struct, eq=False):
-    """What came of a request. `message` is what the history holds (`None`: nothing), `error` why it failed."""
+    """What came of a request. `message` is what the history holds (`None`: nothing), `error` why it failed.
+
+    `wasted` is what a whole reply has cost of which nothing was kept, and `model` who gave it.
+    """
 
     message: AssistantMessage | None
     interrupt: Interrupt | None = None
     error: RunError | None = None
     aborted: bool = False
+    wasted: Usage = NO_USAGE
+    model: str = ""
 
 
 def free_id(run: RunState, wanted: str, here: Collection[str]) -> str:

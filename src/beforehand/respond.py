@@ -277,7 +277,7 @@ async def _interrupted(run: RunState, draft: Draft, interrupt: Interrupt, judged
         reply = await _keep(run, message)
     else:
         await _retract(run, draft)
-        reply = Reply(None)
+        reply = _nothing_kept(run, draft)
     reply.interrupt = interrupt
     return reply
 
@@ -314,9 +314,15 @@ async def _aborted(run: RunState, draft: Draft) -> Reply:
     else:
         if draft.started:
             await _retract(run, draft)
-        reply = Reply(None)
+        reply = _nothing_kept(run, draft)
     reply.aborted = True
     return reply
+
+
+def _nothing_kept(run: RunState, draft: Draft) -> Reply:
+    """Nothing of the reply stands, and what the model has charged for it counts all the same."""
+    run.add_usage(draft.usage, draft.by.model.name)
+    return Reply(None, wasted=draft.usage, model=draft.by.model.name)
 
 
 async def _judge_partial(run: RunState, draft: Draft, message: AssistantMessage) -> AssistantMessage:

@@ -14,7 +14,7 @@ from ..decisions import Effect, HumanAnswer, PendingApproval, Queue
 from ..emitter import Emitter
 from ..errors import HookFailed, JournalError, RunChanged, RunError
 from ..events import AgentStart, DecisionRecord, MessageRetracted
-from ..messages import Message, ToolMessage, Usage
+from ..messages import NO_USAGE, Message, ToolMessage, Usage
 from ..queues import Queues
 from ..tools import ToolResult
 from .aside import lambdas_so_far
@@ -242,6 +242,8 @@ class RunLog(Recall):
             data["interrupt"] = reply.interrupt
         if reply.aborted:
             data["aborted"] = True
+        if reply.wasted is not NO_USAGE:
+            data["usage"], data["model"] = reply.wasted, reply.model
         if run.hook_queue:
             data["queue"] = run.hook_queue
         if run.resend:
