@@ -30,7 +30,7 @@ KINDS: dict[str, str] = {
     "request": "a request is about to leave: its digest, model, kind",
     "released": "text that was shown while its reply still came in",
     "retracted": "text that was shown and no longer counts",
-    "reply": "what came of a request: the message as stored, or how it failed",
+    "reply": "what came of a request: the message as stored, or how it failed; what it cost if nothing of it was kept",
     "direct": "the answer to a request beside the conversation, or how it failed",
     "message": "a message entered the history",
     "intent": "a tool is about to run: its final arguments, their digest, its replay policy",
