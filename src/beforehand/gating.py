@@ -114,6 +114,8 @@ async def _ask(run: RunState, call: Call, batch: Batch) -> None:
         if answer is not None:
             await apply_answer(run, call, batch, answer)
             return
+        if run.journal.past_intent(call.id) is not None:
+            return  # somebody has let it begin, with what it was then
         await _put_question(run, call)
     if handler is None:
         if call.parent_id is not None and not _can_wait_inside(run, call):

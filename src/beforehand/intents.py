@@ -6,16 +6,19 @@ outcome may have taken effect: it runs again only if its tool says that this is 
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
-from .calls import Call
+from .calls import Batch, Call
 from .contexts import digest_of
 from .decisions import Interrupt
 from .errors import JournalError
+from .frozen import freeze
 from .hooks.dispatch import repeat_effects
 from .messages import ToolCall
+from .seams import PendingCall, RunInfo
 from .state import RunState
-from .tools import ToolResult
+from .tools import InvalidArguments, Tool, ToolResult, tool
 
 UNCERTAIN = (
     "The process ended while {name} was running. Whether it took effect is not known, and it was not run again. "
@@ -25,6 +28,93 @@ CHANGED = (
     "Not run: this call of {name} is not the one that is on record in its place, which was {then}. Code or hooks have changed "
     "since, or the tool that makes this call does not make the same calls when it is repeated."
 )
+UNKNOWN = " Whether the one on record took effect is not known."
+
+
+# --- before a call is looked up ------------------------------------------------------------------
+
+
+async def cut_short(run: RunState, call: Call, batch: Batch) -> bool:
+    """Whether this call had begun in a process that has ended, and cannot run again. It is settled then.
+
+    This comes before look-up, validation and gates: they say whether a call may begin, and this one has. "There is no such
+    tool" or "the arguments are wrong" would make a model try another way, and do a second time what may be done already.
+    """
+    journal = run.journal
+    past = journal.past_call(call.id)
+    if past is None or past.intent is None or past.outcome is not None or journal.rehearsal:
+        return False
+    call.tool = call.tool or run.enabled.get(call.name)
+    if call.tool is not None and past.settled is None and replay_policy(run, call)[0] == "safe":
+        return False
+    call.compared = True
+    if changed := _not_as_recorded(call, past):
+        call.settle("uncertain", changed)
+        return True
+    _as_it_began(run, call, batch, past)
+    await journal.go_live(run)
+    _lost(run, call)
+    return True
+
+
+async def hold_to_record(run: RunState, call: Call) -> None:
+    """A call was settled on the way to its body. If it had begun before, what the record says of it counts instead."""
+    call.compared = True
+    past = run.journal.past_call(call.id)
+    if past is None or past.intent is None or run.journal.rehearsal:
+        return
+    if changed := _not_as_recorded(call, past):
+        call.settle("uncertain", changed)
+        return
+    _repeat_rulings(run, call.id, past)
+    if not _is_over(run, call, past):
+        await run.journal.go_live(run)
+        _lost(run, call)
+
+
+def _as_it_began(run: RunState, call: Call, batch: Batch, past: Any) -> None:
+    """Make `call` what it was when it began, so that the hooks at 13 see what it did."""
+    original = _before_hooks(past)
+    _repeat_rulings(run, call.id, past)
+    call.tool = call.tool or _gone(call.name)
+    call.args = freeze(past.intent["args"])
+    call.original_args = call.args if original is None else freeze(original)
+    call.edits = sum(answer["answer"]["is"] == "Edit" for answer in past.answers)
+    info = run.info if call.parent_id is None else RunInfo(run, call.parent_id)
+    call.context = PendingCall(
+        info, call.name, call.tool, call.args, call.part.arguments, call.id, batch.message, batch.context, batch.names,
+        original_args=call.original_args,
+    )  # fmt: skip
+    run.calls[call.id] = call
+
+
+def _gone(name: str) -> Tool:
+    """Stands for a tool that had this name, and is not there any more."""
+
+    @tool(name=name, description="", parameters={"type": "object"})
+    async def gone(**_: Any) -> str:
+        raise NotImplementedError(name)
+
+    return gone
+
+
+def _repeat_rulings(run: RunState, call_id: str, past: Any) -> None:
+    for seam in ("prepare_tool_call", "before_tool_call"):
+        while past.rulings.get(seam):
+            _what_hooks_wanted(run, call_id, seam)
+
+
+def _lost(run: RunState, call: Call) -> None:
+    """Settle a call whose outcome was lost: as a person has said, else as uncertain."""
+    run.tools_run += 1
+    if (said := run.journal.settlement(call.id)) is not None:
+        call.outcome, call.result = "failed" if said.is_error else "ran", said
+        return
+    run.note("Uncertain", f"{call.name} was running when the process ended; it is not run again", call.id)
+    call.settle("uncertain", UNCERTAIN.format(name=call.name))
+
+
+# --- before its body -----------------------------------------------------------------------------
 
 
 async def begin_once(run: RunState, call: Call) -> bool:
@@ -32,33 +122,20 @@ async def begin_once(run: RunState, call: Call) -> bool:
 
     The intent to run it is durable when this returns. Where that fails the body must not run, and the run ends.
     """
-    journal, tool = run.journal, call.tool
-    assert tool is not None
+    journal = run.journal
+    call.compared = True
     past = journal.past_call(call.id)
-    if past is not None and (changed := _not_as_recorded(call, past)):
-        call.settle("uncertain", changed)
-        return False
-    if (outcome := journal.past_outcome(run, call.id)) is not None:
-        call.outcome, call.result = outcome
-        if journal.rehearsal:  # other hooks are to see what it gave
-            run.tools_run += past.intent is not None
-            call.edits = 0
-        else:
-            call.recalled = True
-            _recall(run, call.id, past)
-        return False
+    if past is not None:
+        if changed := _not_as_recorded(call, past):
+            call.settle("uncertain", changed)
+            return False
+        if _is_over(run, call, past):
+            return False
     await journal.go_live(run)
     policy, by = replay_policy(run, call)
-    intent = journal.past_intent(call.id)
-    if intent is not None:
-        if (said := journal.settlement(call.id)) is not None:
-            run.tools_run += 1
-            call.outcome, call.result = "failed" if said.is_error else "ran", said
-            return False
-        if policy != "safe":
-            run.tools_run += 1
-            run.note("Uncertain", f"{call.name} was running when the process ended; it is not run again", call.id)
-            call.settle("uncertain", UNCERTAIN.format(name=call.name))
+    if past is not None and past.intent is not None:
+        if call.args is not None and digest_of(call.args) != past.intent["digest"]:  # what the tool takes has changed
+            _lost(run, call)
             return False
         run.note("Repeated", f"{call.name} was running when the process ended; it may be run again ({by} says so)", call.id)
     try:
@@ -70,16 +147,54 @@ async def begin_once(run: RunState, call: Call) -> bool:
     return True
 
 
+def _is_over(run: RunState, call: Call, past: Any) -> bool:
+    """Give a call the outcome that it has on record, if it has one."""
+    outcome = run.journal.past_outcome(run, call.id)
+    if outcome is None:
+        return False
+    call.outcome, call.result = outcome
+    if run.journal.rehearsal:  # other hooks are to see what it gave
+        run.tools_run += past.intent is not None
+        call.edits = 0
+    else:
+        call.recalled = True
+        _recall(run, call.id, past)
+    return True
+
+
 def _not_as_recorded(call: Call, past: Any) -> str | None:
     """Why a recorded call is not this one, if it is not. Then nothing of it can be used, and nothing may run in its place."""
     recorded = past.intent or past.outcome
-    if recorded is None:
+    if recorded is None or call.parent_id is None:  # what a reply asks for is on record with the reply
         return None
+    then = None
     if recorded["name"] != call.name:
-        return CHANGED.format(name=call.name, then=recorded["name"])
-    if past.intent is not None and call.args is not None and digest_of(call.args) != past.intent["digest"]:
-        return CHANGED.format(name=call.name, then="the same tool with other arguments")
-    return None
+        then = recorded["name"]
+    elif past.intent is not None and not _same_arguments(call, past):
+        then = "the same tool with other arguments"
+    if then is None:
+        return None
+    return CHANGED.format(name=call.name, then=then) + (UNKNOWN if past.outcome is None else "")
+
+
+def _same_arguments(call: Call, past: Any) -> bool:
+    """Whether the arguments are those on record: as they ran, or as they were before hooks shaped them."""
+    original, made = _before_hooks(past), [call.part.args]
+    if original is None:
+        return True  # a hook has made others of them, as it does now
+    if call.args is not None:
+        made.append(call.args)
+    elif call.tool is not None:  # nobody has looked at them yet
+        with contextlib.suppress(InvalidArguments):
+            made.append(call.tool.validate(call.part.arguments))
+    return not {past.intent["digest"], digest_of(original)}.isdisjoint([digest_of(args) for args in made])
+
+
+def _before_hooks(past: Any) -> Any:
+    """The recorded arguments as they were before hooks shaped them; `None` if only what came of them is known."""
+    if rulings := past.rulings.get("before_tool_call"):
+        return rulings[0].get("original_args", rulings[0].get("args"))
+    return None if past.rulings.get("prepare_tool_call") else past.intent["args"]
 
 
 def _recall(run: RunState, call_id: str, past: Any) -> None:
