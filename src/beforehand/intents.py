@@ -53,7 +53,7 @@ async def cut_short(run: RunState, call: Call, batch: Batch) -> bool:
         return True
     _as_it_began(run, call, batch, past)
     await journal.go_live(run)
-    _lost(run, call)
+    _lost(run, call, past)
     return True
 
 
@@ -69,7 +69,7 @@ async def hold_to_record(run: RunState, call: Call) -> None:
     _repeat_rulings(run, call.id, past)
     if not _is_over(run, call, past):
         await run.journal.go_live(run)
-        _lost(run, call)
+        _lost(run, call, past)
 
 
 def _as_it_began(run: RunState, call: Call, batch: Batch, past: Any) -> None:
@@ -104,13 +104,16 @@ def _repeat_rulings(run: RunState, call_id: str, past: Any) -> None:
             _what_hooks_wanted(run, call_id, seam)
 
 
-def _lost(run: RunState, call: Call) -> None:
+def _lost(run: RunState, call: Call, past: Any) -> None:
     """Settle a call whose outcome was lost: as a person has said, else as uncertain."""
     run.tools_run += 1
     if (said := run.journal.settlement(call.id)) is not None:
         call.outcome, call.result = "failed" if said.is_error else "ran", said
         return
-    run.note("Uncertain", f"{call.name} was running when the process ended; it is not run again", call.id)
+    why = ""
+    if call.tool is not None and past.intent["replay"] == "never" and _policy_now(run, call)[0] == "safe":
+        why = ": it began as one that may not be run twice"
+    run.note("Uncertain", f"{call.name} was running when the process ended; it is not run again{why}", call.id)
     call.settle("uncertain", UNCERTAIN.format(name=call.name))
 
 
@@ -135,7 +138,7 @@ async def begin_once(run: RunState, call: Call) -> bool:
     policy, by = replay_policy(run, call)
     if past is not None and past.intent is not None:
         if call.args is not None and digest_of(call.args) != past.intent["digest"]:  # what the tool takes has changed
-            _lost(run, call)
+            _lost(run, call, past)
             return False
         run.note("Repeated", f"{call.name} was running when the process ended; it may be run again ({by} says so)", call.id)
     try:
@@ -232,7 +235,18 @@ def _what_hooks_wanted(run: RunState, call_id: str, seam: str) -> None:
 
 
 def replay_policy(run: RunState, call: Call) -> tuple[str, str]:
-    """Whether a call may be made again after its outcome was lost, and who says so: the tool, or the agent's owner."""
+    """Whether a call may be made again after its outcome was lost, and who says so: the tool, or the agent's owner.
+
+    A call that has begun keeps what was said of it then, if that was "never".
+    """
+    now = _policy_now(run, call)
+    past = None if run.journal is None else run.journal.past_call(call.id)
+    if now[0] == "safe" and past is not None and past.intent is not None and past.intent["replay"] == "never":
+        return "never", past.intent["by"]
+    return now
+
+
+def _policy_now(run: RunState, call: Call) -> tuple[str, str]:
     assert call.tool is not None
     if call.name in run.plan.never_again:
         return "never", "owner"

@@ -15,6 +15,7 @@ from beforehand import (
 )  # fmt: skip
 from beforehand.errors import ConfigError, JournalError, RunChanged, UnknownRun
 from beforehand.journal import Journal, Record, verify
+from beforehand.journal.steps import steps
 from beforehand.testing import FunctionModel, ScriptedModel, error, text, tool_call
 
 from journal.cutting import all_records, cut, parents
@@ -315,6 +316,21 @@ async def test_an_abort_does_not_hide_that_a_call_had_begun(tmp_path: Path) -> N
     result = await talk.resume_recorded("R", check=False)
     assert (keys, result.stop_reason) == ([], "aborted")
     assert "Whether it took effect is not known" in {m.tool_call_id: m.text for m in tool_messages(result)}["l"]
+
+
+@pytest.mark.parametrize("said", [None, "it did"])
+async def test_a_tool_that_may_be_repeated_now_and_might_not_then_does_not_run_again(tmp_path: Path, said: str | None) -> None:
+    path, _ = await killed_in_the_tool(tmp_path, replay="never")
+    if said is not None:
+        settled(path, said)
+    keys: list[str] = []
+    result = await worker(path, keys, replay="safe").resume("R")
+    assert keys == []
+    assert tool_messages(result)[0].outcome == ("uncertain" if said is None else "ran")
+    told = [d.reason for d in result.decisions if d.verdict == "Uncertain"]
+    assert said or "it began as one that may not be run twice" in str(told)
+    begins = [step.data for step in steps(journal(path).records("R")) if step.kind == "begins"]
+    assert [(b["replay"], b["by"]) for b in begins] == [("never", "tool")]
 
 
 # --- what has changed since -----------------------------------------------------------------------
