@@ -384,3 +384,55 @@ async def test_a_question_inside_a_tool_that_may_not_be_repeated_can_be_answered
     assert [p.call_id for p in asked] == ["s/2"]
     kinds = [(r.kind, r.data.get("by")) for r in process.agent.plan.journal.records("R") if r.kind in ("ask", "answer")]
     assert kinds == [("ask", None), ("answer", "on_ask")]
+
+
+def chain(replays: dict[str, Any], did: list[str]) -> list[Any]:
+    """Tools each of which calls the next, and the last one `transfer`."""
+
+    def link(name: str, replay: Any, then: str) -> Any:
+        async def body(ctx: ToolContext) -> str:
+            did.append(name)
+            return (await ctx.call_tool(then, {"amount": 5} if then == "transfer" else {})).text
+
+        return tool(name=name, description="Calls another.", replay=replay)(body)
+
+    names = [*replays, "transfer"]
+    return [link(name, replay, then) for (name, replay), then in zip(replays.items(), names[1:], strict=True)]
+
+
+UNSAFE = [
+    {"a": "never", "b": "safe"}, {"a": "safe", "b": "never"}, {"a": "never", "b": "safe", "c": "safe"},
+    {"a": "safe", "b": "never", "c": "safe"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("replays", UNSAFE, ids=lambda r: "-".join(r.values()))
+async def test_a_question_below_any_tool_that_may_not_be_repeated_is_refused_at_once(
+    tmp_path: Path, replays: dict[str, Any]
+) -> None:
+    process = Process(tmp_path, after(tool_call("a", id="c")), [ask("transfer")], chain(replays, []))
+    result = await process.agent.run("go", run_id="R")
+    assert (result.stop_reason, result.pending, process.did) == ("completed", (), [])
+    assert 'not replay="safe"' in results(result)["c"]
+
+
+@pytest.mark.parametrize("replays", UNSAFE, ids=lambda r: "-".join(r.values()))
+async def test_a_question_below_a_tool_that_may_not_be_repeated_is_answered_inline_at_any_depth(
+    tmp_path: Path, replays: dict[str, Any]
+) -> None:
+    model = after(tool_call("a", id="c"))
+    process = Process(tmp_path, model, [ask("transfer")], chain(replays, []), on_ask=lambda pending: Approve())
+    result = await process.agent.run("go", run_id="R")
+    assert (results(result), process.did) == ({"c": "sent 5 to a"}, ["transfer 5 a"])
+
+
+async def test_a_question_below_safe_tools_only_waits_at_any_depth(tmp_path: Path) -> None:
+    def process() -> Process:
+        safe = {"a": "safe", "b": "safe", "c": "safe"}
+        return Process(tmp_path, after(tool_call("a", id="c")), [ask("transfer")], chain(safe, []))
+
+    (pending,) = (await process().agent.run("go", run_id="R")).pending
+    assert (pending.call_id, pending.parent_call_id) == ("c/1/1/1", "c/1/1")
+    later = process()
+    assert results(await later.agent.resume("R", {pending.call_id: Approve()})) == {"c": "sent 5 to a"}
+    assert later.did == ["transfer 5 a"]
