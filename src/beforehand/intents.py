@@ -45,7 +45,7 @@ async def cut_short(run: RunState, call: Call, batch: Batch) -> bool:
     if past is None or past.intent is None or past.outcome is not None or journal.rehearsal:
         return False
     call.tool = call.tool or run.enabled.get(call.name)
-    if call.tool is not None and past.settled is None and replay_policy(run, call)[0] == "safe":
+    if call.tool is not None and past.settled is None and await _may_go_on(run, call):
         return False
     call.compared = True
     if changed := _not_as_recorded(call, past):
@@ -117,6 +117,20 @@ def _lost(run: RunState, call: Call, past: Any) -> None:
     call.settle("uncertain", UNCERTAIN.format(name=call.name))
 
 
+async def _may_go_on(run: RunState, call: Call) -> bool:
+    """Whether its body may run again, or waits for a person in a sub-agent: nothing was under way there, and it goes on."""
+    assert call.tool is not None
+    if replay_policy(run, call)[0] == "safe":
+        return True
+    if not hasattr(call.tool.unguarded, "inherits"):  # as every sub-agent's tool has; another begins anew
+        return False
+    store, child = run.plan.journal, f"{run.run_id}/{call.id}"
+    if not await store.reading(store.has, child):
+        return False
+    records = await store.reading(store.records, child)
+    return [r.kind for r in records if r.kind in ("suspended", "resumed", "end")][-1:] == ["suspended"]
+
+
 # --- before its body -----------------------------------------------------------------------------
 
 
@@ -140,7 +154,8 @@ async def begin_once(run: RunState, call: Call) -> bool:
         if call.args is not None and digest_of(call.args) != past.intent["digest"]:  # what the tool takes has changed
             _lost(run, call, past)
             return False
-        run.note("Repeated", f"{call.name} was running when the process ended; it may be run again ({by} says so)", call.id)
+        if policy == "safe":
+            run.note("Repeated", f"{call.name} was running when the process ended; it may be run again ({by} says so)", call.id)
     try:
         await journal.intent(run, call, policy, by)
     except JournalError as error:
