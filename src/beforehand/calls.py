@@ -34,7 +34,8 @@ class Call(msgspec.Struct, eq=False):
     `args` are the validated arguments, `None` where nobody looks at them; `asked` is the question a person must answer,
     `rest` what the other hooks said;
     `resume_with` replaces the body of a call that waited for a person inside; `failure` must end the run; `recalled` says
-    that outcome and result are those on record. The result of a `whole` call is not shortened: code reads it.
+    that outcome and result are those on record, `compared` that the record was asked whether it has begun before. The result
+    of a `whole` call is not shortened: code reads it.
     """
 
     part: ToolCall
@@ -59,6 +60,7 @@ class Call(msgspec.Struct, eq=False):
     updates_open: bool = False
     concluded: bool = False
     recalled: bool = False
+    compared: bool = False
     whole: bool = False
 
     @classmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from typing import Any
 
@@ -22,6 +23,7 @@ from .messages import (
     ThinkingLevel,
     ToolCall,
     Usage,
+    clean,
 )
 from .models.base import CallInfo, Model
 from .state import RunState
@@ -127,15 +129,29 @@ class Reply(msgspec.Struct, eq=False):
     model: str = ""
 
 
+_OF_CODE = re.compile(r"lambda_\d+").fullmatch
+"""What a run calls its lambdas: the calls they make are named after them, as those inside a call are after it."""
+
+
 def free_id(run: RunState, wanted: str, here: Collection[str]) -> str:
-    """A call's id, with a suffix if it is already in use: results are matched by id."""
-    free = wanted.replace("/", "_") if "/" in wanted else wanted  # the slash is ours: it parts a call from those inside it
-    while free in run.history.call_ids or free in run.context.call_ids or free in here:
-        free = f"{wanted}-{run.history.next_suffix(wanted)}"
+    """A call's id, with a suffix if it is already in use: results, records and approvals are matched by id."""
+    name = clean(wanted)
+    if "/" in name:
+        name = name.replace("/", "_")  # the slash is ours: it parts a call from those inside it
+    free = name
+    while free in run.history.call_ids or free in run.context.call_ids or free in here or _OF_CODE(free):
+        free = f"{name}-{run.history.next_suffix(name)}"
     if free != wanted:
-        why = "holds a slash" if "/" in wanted else "is already in use"
-        run.note("Renamed", f"call id {wanted!r} {why}, so this call is {free!r}", free)
+        run.note("Renamed", f"call id {wanted!r} {_why_not(wanted)}, so this call is {free!r}", free)
     return free
+
+
+def _why_not(wanted: str) -> str:
+    if "/" in wanted:
+        return "holds a slash"
+    if clean(wanted) != wanted:
+        return "is no UTF-8"
+    return "is kept for lambdas" if _OF_CODE(wanted) else "is already in use"
 
 
 def with_free_ids(run: RunState, message: AssistantMessage) -> AssistantMessage:

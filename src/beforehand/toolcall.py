@@ -22,7 +22,7 @@ from .errors import Aborted, HookFailed, describe, nearest
 from .events import ToolExecutionEnd, ToolExecutionStart, ToolExecutionUpdate
 from .gating import shape_and_gate
 from .hooks.dispatch import Ruling, dispatch
-from .intents import begin_once, finish_once
+from .intents import begin_once, cut_short, finish_once, hold_to_record
 from .messages import AssistantMessage, ToolCall
 from .observing import entered, left
 from .seams import BY_NAME, CallOutcome, RunInfo
@@ -80,6 +80,15 @@ def look_up(run: RunState, call: Call) -> bool:
         return True  # what hooks decided about it is on record
     run.calls[call.id] = call
     return False
+
+
+async def admit(run: RunState, call: Call, batch: Batch) -> None:
+    """Look up, validate and gate. Afterwards the call is settled, or may run."""
+    try:
+        if look_up(run, call):
+            await check(run, call, batch)
+    except Aborted:
+        call.settle("aborted", "Operation aborted")
 
 
 async def check(run: RunState, call: Call, batch: Batch) -> None:
@@ -240,6 +249,8 @@ def _tool_context(run: RunState, call: Call) -> ToolContext:
 
 async def settle(run: RunState, call: Call) -> None:
     """Seam 13, what the core itself adds to a result, and the event that says what became of the call."""
+    if run.journal is not None and not call.compared:
+        await hold_to_record(run, call)
     raw = call.result
     if not call.recalled and (run.hooks.after_tool_call or call.edits or run.limits.max_result_chars is not None):
         await _finish(run, call)
@@ -370,11 +381,8 @@ async def run_nested(run: RunState, call: Call) -> NestedResult:
     """Look up, gate and run such a call. A failure that must end the run is left in `call.failure`."""
     batch = Batch(call.message, run.context, len(run.context), lone=call.name)
     await announce(run, call)
-    try:
-        if look_up(run, call):
-            await check(run, call, batch)
-    except Aborted:
-        call.settle("aborted", "Operation aborted")
+    if run.journal is None or not await cut_short(run, call, batch):
+        await admit(run, call, batch)
     if call.outcome is None:
         await execute(run, call)
     else:
