@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 
 from .decisions import Interrupt
-from .errors import InvalidResponse, RunError
+from .errors import InvalidResponse, ModelError, RunError
 from .events import ChunkKind
+from .keys import hidden, of_address, of_environment, place_of
 from .messages import (
     NO_USAGE,
     AssistantMessage,
@@ -47,6 +48,23 @@ class Outgoing(msgspec.Struct, eq=False, gc=False):
     thinking_level: ThinkingLevel = "off"
     whole: bool = False
     origin: Origin = "model"
+
+
+def without_keys(error: Exception, by: Outgoing) -> Exception:
+    """A model's failure as it may be told: without the key that went with the request, and those in the model's address.
+
+    Our own adapter sees to that itself; this is for any other.
+    """
+    where = by.model.endpoint
+    try:
+        said = str(error)
+    except Exception:  # then it says nothing
+        return error
+    text = hidden(said.replace(where, place_of(where)) if where else said, [by.info.key, *of_address(where), *of_environment()])
+    if text == said:
+        return error
+    error.args = (text,)
+    return error if str(error) == text else ModelError(text)
 
 
 class Draft(msgspec.Struct, eq=False, gc=False):

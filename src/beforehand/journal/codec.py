@@ -20,6 +20,7 @@ from ..decisions import (
 from ..errors import HookFailed, RunError
 from ..events import DecisionRecord, Irreversible
 from ..frozen import FrozenDict, freeze
+from ..keys import holds_key
 from ..messages import (
     AssistantMessage, CustomMessage, Message, Options, Request, SystemMessage, ToolMessage, ToolSpec, Usage, UserMessage, sealed,
 )  # fmt: skip
@@ -102,6 +103,8 @@ def _write_field(name: str, value: Any, run: Any) -> Any:
             "tools": [_tool_name(tool, run) for tool in value.tools],
         }  # fmt: skip
     if name == "request":
+        if holds_key(value.options.provider_params):
+            raise Opaque("its provider_params hold what is named like a key, and a key is never written down")
         return {
             "system": value.system, "messages": write_messages(value.messages, run.context.view()), "tools": value.tools,
             "options": value.options,

@@ -14,6 +14,7 @@ from ..decisions import Effect, HumanAnswer, PendingApproval, Queue
 from ..emitter import Emitter
 from ..errors import HookFailed, JournalError, RunChanged, RunError
 from ..events import AgentStart, DecisionRecord, MessageRetracted
+from ..keys import place_of
 from ..messages import NO_USAGE, Message, ToolMessage, Usage
 from ..queues import Queues
 from ..tools import ToolResult
@@ -222,7 +223,7 @@ class RunLog(Recall):
     async def request(self, run: Any, request: Any, model: Any, kind: str, digest: str) -> None:
         """A request is about to leave."""
         self.add("request", {
-            "turn": run.turn, "kind": kind, "model": model.name, "provider": model.provider, "endpoint": model.endpoint,
+            "turn": run.turn, "kind": kind, "model": model.name, "provider": model.provider, "endpoint": place_of(model.endpoint),
             "digest": digest, "messages": len(request.messages), "tools": [tool.name for tool in request.tools],
         })  # fmt: skip
         await self.write()
