@@ -10,6 +10,7 @@ import msgspec
 from .decisions import Interrupt
 from .errors import InvalidResponse, ModelError, RunError
 from .events import ChunkKind
+from .ids import short_id
 from .keys import hidden, of_address, of_environment, place_of
 from .messages import (
     NO_USAGE,
@@ -23,6 +24,7 @@ from .messages import (
     ThinkingLevel,
     ToolCall,
     Usage,
+    clean,
 )
 from .models.base import CallInfo, Model
 from .state import RunState
@@ -162,7 +164,16 @@ def with_free_ids(run: RunState, message: AssistantMessage) -> AssistantMessage:
     content: list[Part] = []
     for part in message.content:
         if isinstance(part, ToolCall):
-            part = ToolCall(free_id(run, part.id, here), part.name, part.arguments)
+            part = ToolCall(free_id(run, plain_id(run, part.id), here), part.name, part.arguments)
             here.append(part.id)
         content.append(part)
     return msgspec.structs.replace(message, content=tuple(content))
+
+
+def plain_id(run: RunState, wanted: str) -> str:
+    """A call's id that a store can hold as part of a run's: the model may choose any."""
+    plain = short_id(wanted)
+    if plain != wanted:
+        shown = wanted if len(wanted) <= 40 else f"{wanted[:40]}..."
+        run.note("Renamed", f"call id {clean(shown)!r} is too long or not printable, so this call is {plain!r}", plain)
+    return plain

@@ -15,6 +15,7 @@ from .errors import ConfigError, JournalError, JournalUnreadable, RunChanged, Un
 from .history import History
 from .hooks.dispatch import UNSEEN
 from .hooks.group import HookGroup
+from .ids import run_id_problem
 from .journal.chain import seal
 from .journal.codec import message_of, read, read_error
 from .journal.fingerprint import differences, of_tool, prints_of
@@ -72,10 +73,8 @@ def _own(run: RunState) -> list[Any]:
 
 
 def _check_id(run_id: Any) -> None:
-    if not isinstance(run_id, str) or not run_id or not run_id.isprintable():
-        raise UsageError(f"run_id={run_id!r}: expected a text of printable characters")
-    if "/" in run_id:
-        raise UsageError(f"run_id={run_id!r} holds a slash, which parts a run from those inside its calls: take another sign")
+    if (why := run_id_problem(run_id)) is not None:
+        raise UsageError(f"run_id={run_id!r}{why}")
 
 
 def base_of(history: History, length: int, before: tuple[str, int, int] | None) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from .decisions import Interrupt
-from .draft import Draft, OpenCall, Outgoing, Reply, free_id, with_free_ids, without_keys
+from .draft import Draft, OpenCall, Outgoing, Reply, free_id, plain_id, with_free_ids, without_keys
 from .errors import Aborted, HookFailed, InvalidResponse, ModelError, NetworkError, RunError, Stop, describe
 from .events import ChunkKind, MessageEnd, MessageRetracted, MessageStart, MessageUpdate
 from .hooks.check import Refused
@@ -151,7 +151,7 @@ async def _show(run: RunState, draft: Draft, kind: ChunkKind, text: str) -> None
 
 def _open_call(run: RunState, draft: Draft, event: ToolCallDelta) -> OpenCall:
     wanted = event.id or f"call_{len(run.history)}_{len(draft.calls) + 1}"
-    free = free_id(run, wanted, [call.id for call in draft.calls.values()] if draft.calls else ())
+    free = free_id(run, plain_id(run, wanted), [call.id for call in draft.calls.values()] if draft.calls else ())
     call = draft.calls[event.index] = OpenCall(free, event.name or "")
     draft.parts.append(("call", call))
     return call

@@ -349,3 +349,17 @@ class TestOddIds:
             if not isinstance(result, BaseException):
                 result[1].release()
         journal.close()
+
+    @pytest.mark.parametrize("wanted", ["a\x00b\ud800", LONG])
+    async def test_a_subagent_runs_whatever_id_the_model_chose_for_its_call(self, empty_url, wanted):
+        child = Agent(model=FunctionModel(lambda request: text("inside"))).as_tool("child", "c")
+
+        def answer(request):
+            last = request.messages[-1]
+            return text(last.text) if last.role == "tool" else tool_call("child", {"prompt": "p"}, id=wanted)
+
+        async with Agent(model=FunctionModel(answer), tools=[child], journal=empty_url) as agent:
+            assert (await agent.run("go", run_id="r")).text == "inside"
+            journal = agent.plan.journal
+            assert len(await asyncio.to_thread(journal.children, "r")) == 1
+            assert await asyncio.to_thread(verify, journal) == []

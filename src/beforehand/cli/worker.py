@@ -75,10 +75,11 @@ async def work(url: str, path: Path, limits: QueueLimits, grace: float) -> None:
 async def submit(url: str, agent: str, prompt: str, run_id: str | None, wait: bool, as_json: bool) -> int:
     """Queue a run and print its id, or with `wait` what it says. The exit code is as of `beforehand run`."""
     async with Engine(url) as engine:
-        if agent not in (served := await engine.served()):
+        served = await engine.served()
+        run_id = await engine.submit(agent, prompt, run_id=run_id)
+        if agent not in served:
             known = f"; served are {', '.join(served)}" if served else ""
             complain(f"note: no worker has served an agent {agent!r} yet, so the run waits for one{known}")
-        run_id = await engine.submit(agent, prompt, run_id=run_id)
         if not wait:
             _print({"run_id": run_id}, run_id, as_json)
             return 0
