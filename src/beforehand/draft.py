@@ -116,11 +116,11 @@ class Draft(msgspec.Struct, eq=False, gc=False):
         for kind, value in () if self.raw else self.parts:
             if kind == "call":
                 if with_calls:
-                    content.append(ToolCall(value.id, value.name, "".join(value.shown) or "{}"))
+                    content.append(ToolCall(value.id, value.name, clean("".join(value.shown)) or "{}"))
             elif kind == "text":
-                content.append(Text("".join(value)))
+                content.append(Text(clean("".join(value))))
             elif kind == "thinking":
-                content.append(Thinking("".join(value), self.signature))
+                content.append(Thinking(clean("".join(value)), self.signature))
             else:
                 content.append(value)
         return tuple(content)
@@ -164,7 +164,7 @@ def with_free_ids(run: RunState, message: AssistantMessage) -> AssistantMessage:
     content: list[Part] = []
     for part in message.content:
         if isinstance(part, ToolCall):
-            part = ToolCall(free_id(run, plain_id(run, part.id), here), part.name, part.arguments)
+            part = ToolCall(free_id(run, plain_id(run, part.id), here), clean(part.name), clean(part.arguments))
             here.append(part.id)
         content.append(part)
     return msgspec.structs.replace(message, content=tuple(content))

@@ -19,7 +19,7 @@ from .events import ChunkKind, MessageEnd, MessageRetracted, MessageStart, Messa
 from .hooks.check import Refused
 from .hooks.dispatch import dispatch, fail
 from .hooks.hook import Hook
-from .messages import AssistantMessage, Message, ToolCall
+from .messages import AssistantMessage, Message, ToolCall, clean
 from .models.base import Finish, ImageDelta, ModelEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from .seams import BY_NAME, IncomingMessage
 from .state import RunState
@@ -152,7 +152,7 @@ async def _show(run: RunState, draft: Draft, kind: ChunkKind, text: str) -> None
 def _open_call(run: RunState, draft: Draft, event: ToolCallDelta) -> OpenCall:
     wanted = event.id or f"call_{len(run.history)}_{len(draft.calls) + 1}"
     free = free_id(run, plain_id(run, wanted), [call.id for call in draft.calls.values()] if draft.calls else ())
-    call = draft.calls[event.index] = OpenCall(free, event.name or "")
+    call = draft.calls[event.index] = OpenCall(free, clean(event.name or ""))
     draft.parts.append(("call", call))
     return call
 

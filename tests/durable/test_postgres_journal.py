@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from durable.cluster import PASSWORD, Cluster
 
-from beforehand import Agent, Approve, Ask, hook, tool
+from beforehand import Agent, Approve, Ask, Block, hook, tool
 from beforehand.errors import ConfigError, JournalError, JournalUnreadable, RunBusy, UnknownRun, UsageError
 from beforehand.journal import Journal, PostgresJournal, open_journal, verify
 from beforehand.journal.pgjobs import Call
@@ -363,3 +363,16 @@ class TestOddIds:
             journal = agent.plan.journal
             assert len(await asyncio.to_thread(journal.children, "r")) == 1
             assert await asyncio.to_thread(verify, journal) == []
+
+    async def test_text_with_half_characters_and_nul_is_recorded(self, empty_url):
+        odd = "a\x00b\ud800"
+
+        @hook.before_tool_call
+        def refuses(call):
+            return Block(odd)
+
+        payer = Payer(empty_url, hooks=[refuses], turns=1)
+        async with payer.agent:
+            result = await payer.agent.run(odd, run_id="r")
+            again = await payer.agent.resume("r")
+        assert (result.stop_reason, again.messages, again.decisions) == ("completed", result.messages, result.decisions)

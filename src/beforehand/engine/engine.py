@@ -19,6 +19,7 @@ from ..decisions import HumanAnswer
 from ..durable import Recorded, load, record_answer, recorded_result
 from ..errors import ConfigError, JournalError, JournalUnreadable, RunBusy, RunError, UnknownAnswer, UnknownRun, UsageError
 from ..ids import MAX_RUN_ID, run_id_problem
+from ..journal.details import kept_all
 from ..journal.past import check_chain, read_past
 from ..journal.sqlite import encode
 from ..journal.store import Held
@@ -81,7 +82,7 @@ class Engine:
             raise ConfigError(f"run_id={run_id!r}{why}")
         if (size := len(run_id.encode())) > MAX_RUN_ID:
             raise ConfigError(f"run_id={run_id[:20] + '...'!r} has {size} bytes: expected at most {MAX_RUN_ID}")
-        prompts = msgspec.json.decode(encode(as_messages(prompt)))
+        prompts = msgspec.json.decode(encode(kept_all(as_messages(prompt))))
         work = {"run_id": run_id, "agent": agent, "prompt": prompts, "after": 0}
         await asyncio.to_thread(self._submit, run_id, work)
         return run_id

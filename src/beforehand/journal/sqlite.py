@@ -12,9 +12,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import msgspec
-
 from ..errors import ConfigError, JournalError
+from .body import encode as encode
 from .chain import chained, seal
 from .lease import Lease, leases_at
 from .opening import BEGIN_LOG, BUSY_SECONDS, JournalBusy, RunExists, as_error, open_database
@@ -37,14 +36,6 @@ _OF_PARENTS: list[Any] = []
 
 Entry = tuple[str, int, bytes]
 """What is to be recorded: kind, time in microseconds, body as JSON."""
-
-
-def encode(value: Any) -> bytes:
-    """A record's body. What JSON cannot hold becomes its text."""
-    return _encode(value)
-
-
-_encode = msgspec.json.Encoder(enc_hook=lambda value: str(value)).encode
 
 
 def now() -> int:
