@@ -214,7 +214,7 @@ async def test_a_damaged_run_is_named_and_the_others_are_gone_over(tmp_path: Pat
     journal = await recorded(path, conversation(4))
     agent = Agent(model=ScriptedModel(conversation(4)), tools=[pay, look], hooks=HOOKS, journal=journal)
     await agent.run("go", run_id="r2")
-    journal.db.execute("UPDATE records SET body = ? WHERE run = 1 AND kind = 'intent'", (b"{}",))
+    journal.db.execute("UPDATE records SET body = ? WHERE id >> 32 = 1 AND kind = 'intent'", (b"{}",))
 
     report = await put(journal, *HOOKS)
 

@@ -17,7 +17,8 @@ import pytest
 
 from beforehand import Agent, Approve, Ask, Hook, ToolContext, tool
 from beforehand.errors import JournalError, JournalUnreadable, RunBusy, UnknownAnswer, UnknownRun, UsageError
-from beforehand.journal import FORMAT, Journal, verify
+from beforehand.journal import Journal, verify
+from beforehand.journal.layout import FILE_FORMAT
 from beforehand.testing import FunctionModel, ScriptedModel, text, tool_call
 
 SAY = [text("one"), text("two"), text("three")]
@@ -333,7 +334,7 @@ def a_newer_journal(path: Path) -> None:
     journal.open_run("R", ("run", 1, b"{}"))
     journal.close()
     db = sqlite3.connect(path)
-    db.execute("UPDATE journal SET value = ? WHERE name = 'format'", (FORMAT + 1,))
+    db.execute("UPDATE journal SET value = ? WHERE name = 'format'", (FILE_FORMAT + 1,))
     db.commit()
     db.close()
 

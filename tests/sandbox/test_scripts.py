@@ -25,6 +25,29 @@ async def test_types_are_taken_away_and_lines_stay():
     assert (await run(source, {"number": 1}, language="ts")).value == 1
 
 
+STARTS = {
+    "a comment": ("// What this is for.\n", 2),
+    "a pragma": ("/* @jsxImportSource preact */\n", 2),
+    "a hashbang": ("#!/usr/bin/env deno\n", 2),
+    "a byte order mark": ("\ufeff", 1),
+    "a directive": ("'use strict'; ", 1),
+}
+
+
+@pytest.mark.parametrize("language", ["ts", "js"])
+@pytest.mark.parametrize("start", STARTS)
+async def test_a_file_may_begin_with_anything_and_its_lines_are_counted_right(start, language):
+    text, line = STARTS[start]
+    with pytest.raises(LambdaRaised, match="raised Error: here") as caught:
+        await run(text + "export function main() { throw new Error('here') }", language=language)
+    assert caught.value.line == line
+
+
+async def test_an_argument_larger_than_every_buffer_arrives_whole():
+    found = await run("export function main(a) { return [a.length, a.at(-1)] }", "é" * 400_000 + "!", language="ts")
+    assert found.value == [400_001, "!"]
+
+
 IMPORTS = {
     "a sibling": "./rank.ts",
     "a package": "lodash",

@@ -137,6 +137,18 @@ async def test_each_worker_has_a_folder_of_its_own_that_is_thrown_away():
     assert [os.access(folder, os.F_OK) for folder in (first, second)] == [False, False]
 
 
+async def test_nothing_of_a_script_is_written_anywhere_not_even_by_the_engine():
+    found = []
+
+    async def bridge(method, argument):
+        found.append(os.listdir(argument["folder"]))
+
+    source = "import { createHash } from 'node:crypto'\nenum Kept { yes, no }\nexport async function main() {\n"
+    source += "await adf.emit_event({ folder: Deno.cwd() }); return [Kept.no, typeof createHash] }"
+    assert (await run(source, language="ts", bridge=bridge)).value == [1, "function"]
+    assert found == [[]]
+
+
 async def test_python_leaves_nothing_for_the_next_one():
     await run("import json\nleft = 1\ndef main(a):\n    global left\n    left = 2")
     with pytest.raises(LambdaRaised, match="NameError"):

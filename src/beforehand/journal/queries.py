@@ -11,6 +11,7 @@ import msgspec
 
 from ..errors import JournalUnreadable, UnknownRun
 from .chain import Record
+from .layout import Layout
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -45,9 +46,14 @@ class Queries:
     def db(self) -> sqlite3.Connection:
         raise NotImplementedError
 
-    def _rows(self, query: str, *values: Any) -> list[Any]:
+    @property
+    def layout(self) -> Layout:
+        """How this file's records are asked for."""
+        raise NotImplementedError
+
+    def _rows(self, query: str, *values: Any, **named: Any) -> list[Any]:
         try:
-            return self.db.execute(query, values).fetchall()
+            return self.db.execute(query, named or values).fetchall()
         except UnicodeEncodeError:
             return []  # a name that SQLite cannot hold names nothing
         except sqlite3.Error as error:
@@ -63,8 +69,7 @@ class Queries:
 
     def before_run(self, row: int) -> bytes:
         """The hash that the first record of a run follows: of the first record of the run opened before it."""
-        query = "SELECT hash FROM records WHERE n = 1 AND run = (SELECT max(id) FROM runs WHERE id < ?)"
-        found = self._rows(query, row)
+        found = self._rows(self.layout.before, row)
         return found[0][0] if found else b""
 
     def has(self, run_id: str) -> bool:
@@ -79,19 +84,14 @@ class Queries:
     def records(self, run_id: str, after: int = 0) -> list[Record]:
         """The records of a run, in order, from the one after `after` on. Raises `UnknownRun`."""
         head = self.head(run_id)
-        query = "SELECT n, at, kind, body, hash FROM records WHERE run = ? AND n > ? ORDER BY n"
-        return [Record(run_id, *row) for row in self._rows(query, head.row, after)]
+        return [Record(run_id, *row) for row in self._rows(self.layout.after, run=head.row, n=after)]
 
     def runs(self, parent: str | None = "") -> list[RunRow]:
         """The runs, oldest first. With `parent`, those made inside calls of that run; with `None`, those inside none."""
         where, values = ("", ()) if parent == "" else ("WHERE runs.parent IS ?", (parent,))
-        query = f"""
-            SELECT run_id, parent, records, a.n, a.at, a.kind, a.body, a.hash, b.n, b.at, b.kind, b.body, b.hash
-            FROM runs JOIN records a ON a.run = runs.id AND a.n = 1 JOIN records b ON b.run = runs.id AND b.n = runs.records
-            {where} ORDER BY runs.id"""  # noqa: S608 - nothing of it comes from outside
         return [
-            RunRow(row[0], row[1], row[2], Record(row[0], *row[3:8]), Record(row[0], *row[8:13]))
-            for row in self._rows(query, *values)
+            RunRow(row[0], row[1], row[2], Record(row[0], 1, *row[3:7]), Record(row[0], row[2], *row[7:11]))
+            for row in self._rows(f"{self.layout.ends} {where} ORDER BY runs.id", *values)
         ]
 
     def ids(self, beginning: str = "") -> list[str]:
@@ -105,7 +105,4 @@ class Queries:
 
     def answered(self) -> list[tuple[str, int]]:
         """The runs, inside none, whose last record is a person's answer: nobody has gone on with them. With their length."""
-        query = """
-            SELECT run_id, records FROM runs JOIN records r ON r.run = runs.id AND r.n = runs.records
-            WHERE r.kind = 'answer' AND runs.parent IS NULL ORDER BY runs.id"""
-        return list(self._rows(query))
+        return self._rows(f"{self.layout.last} WHERE b.kind = 'answer' AND runs.parent IS NULL ORDER BY runs.id")

@@ -1,10 +1,13 @@
+const { stringify, parse } = JSON;
 // The worker's side of protocol.py: one call, then the host kills this process.
 //
 // A lambda shares this isolate, so everything used after its code has been loaded is taken from the globals before. The
 // token lives in this module's scope only. What a lambda can do to itself (write to standard output, end the process,
 // change prototypes) costs it its result and nobody else anything.
+//
+// This is no first line, because Deno looks for pragmas in comments before the first statement, and readying the patterns
+// for that takes a millisecond of every start.
 
-const { stringify, parse } = JSON;
 const { apply } = Reflect;
 const { freeze, create } = Object;
 const PromiseOf = Promise;
@@ -26,6 +29,7 @@ const execRegex = RegExp.prototype.exec;
 const then = Promise.prototype.then;
 const stdin = Deno.stdin;
 const readInput = Deno.stdin.read;
+const waitForInput = Deno.stdin.readSync;
 const stdout = Deno.stdout;
 const writeOutput = Deno.stdout.writeSync;
 const exit = Deno.exit;
@@ -39,9 +43,11 @@ let logLeft = 0;
 
 function send(kind, text) {
   const body = encode(text);
-  const length = apply(pad, apply(toHex, size(body), [16]), [8, "0"]);
-  writeAll(encode(token + kind + length));
-  writeAll(body);
+  const header = encode(token + kind + apply(pad, apply(toHex, size(body), [16]), [8, "0"]));
+  const frame = new Bytes(size(header) + size(body));
+  apply(setBytes, frame, [header]);
+  apply(setBytes, frame, [body, size(header)]);
+  writeAll(frame);
 }
 
 function writeAll(bytes) {
@@ -52,23 +58,43 @@ function writeAll(bytes) {
 let buffer = new Bytes(65536);
 let filled = 0;
 
-async function receive() {
+// The first message: nothing else is to be done before it, and to wait with the thread is cheaper than with a promise.
+function receiveFirst() {
   while (true) {
-    if (filled >= 4) {
-      const wanted = buffer[0] * 16777216 + buffer[1] * 65536 + buffer[2] * 256 + buffer[3];
-      if (filled >= 4 + wanted) {
-        const text = decode(apply(subarray, buffer, [4, 4 + wanted]));
-        const rest = filled - 4 - wanted;
-        apply(setBytes, buffer, [apply(subarray, buffer, [4 + wanted, filled])]);
-        filled = rest;
-        return parse(text);
-      }
-      if (size(buffer) < 4 + wanted) grow(4 + wanted);
-    }
-    const count = await apply(readInput, stdin, [apply(subarray, buffer, [filled])]);
+    const message = received();
+    if (message !== undefined) return message;
+    const count = apply(waitForInput, stdin, [free()]);
     if (count === null) return null;
     filled += count;
   }
+}
+
+async function receive() {
+  while (true) {
+    const message = received();
+    if (message !== undefined) return message;
+    const count = await apply(readInput, stdin, [free()]);
+    if (count === null) return null;
+    filled += count;
+  }
+}
+
+function free() {
+  return apply(subarray, buffer, [filled]);
+}
+
+// The message that the buffer begins with, once all of it is there.
+function received() {
+  if (filled < 4) return undefined;
+  const end = 4 + buffer[0] * 16777216 + buffer[1] * 65536 + buffer[2] * 256 + buffer[3];
+  if (filled < end) {
+    if (size(buffer) < end) grow(end);
+    return undefined;
+  }
+  const text = decode(apply(subarray, buffer, [4, end]));
+  apply(setBytes, buffer, [apply(subarray, buffer, [end, filled])]);
+  filled -= end;
+  return parse(text);
 }
 
 function grow(wanted) {
@@ -148,6 +174,7 @@ const missing = /[Ee]xport '.*' is not defined|Undefined export|does not provide
 
 async function load(source, name, type) {
   const options = { type };
+  if (!source.startsWith("#!")) source = ";" + source; // so that no comment comes first, see above
   const marked = URL.createObjectURL(new Blob([source + "\nexport { " + name + " as __lambda };\n"], options));
   try {
     return (await import(marked)).__lambda;
@@ -180,7 +207,7 @@ async function main() {
     // The first TypeScript of a process is slow; a spare gets it over with while it waits.
     await import(URL.createObjectURL(new Blob(["export const ready: number = 1;"], { type: "application/typescript" })));
   }
-  const job = await receive();
+  const job = receiveFirst();
   if (job === null) return;
   token = job.token;
   logLeft = job.console;
