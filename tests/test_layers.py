@@ -20,7 +20,7 @@ LAYERS = (
     # Bottom up. A module imports from lower rows only; those that share a row never import each other.
     ("errors",),
     ("frozen",),
-    ("messages", "limits", "signals", "schema", "detach", "documents"),
+    ("messages", "ids", "keys", "limits", "signals", "schema", "detach", "documents"),
     ("history", "remedies", "settings"),
     ("decisions", "validity"),
     ("events",),

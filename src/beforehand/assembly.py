@@ -19,7 +19,7 @@ from .hooks.hook import Hook
 from .hooks.registry import HookSet, collect, hooks_of, methods_of
 from .innerloops import MAX_LOOPS, Loops, derive, loop_tools
 from .limits import Limits, Recovery
-from .messages import THINKING_LEVELS, Options, Price
+from .messages import THINKING_LEVELS, Options, Price, clean
 from .models.base import Model
 from .plan import HookSource, Loop, OnAsk, Plan, read_instructions
 from .settings import LoopSettings
@@ -100,7 +100,7 @@ def make_plan(
     plan = Plan(
         model=loaded, system=system, dynamic=dynamic, tools=made, hooks=load_hooks([*hooks, *owned]), limits=limits,
         options=options, tool_mode=settings["tool_mode"], prices=prices, on_ask=on_ask, resolve_model=resolve, resolved=cache,
-        name=settings["name"], recovery=recovery, loops=loops, open_loops=open_loops, journal=load_journal(settings),
+        name=clean(str(settings["name"])), recovery=recovery, loops=loops, open_loops=open_loops, journal=load_journal(settings),
         shadow=load_hooks(settings["shadow_hooks"], shadow=True) if settings["shadow_hooks"] else None,
         project=None if project is None else project.settings, never_again=frozenset([t.name for t in said if t.replay]),
         restricted=frozenset([t.name for t in said if t.restricted]),

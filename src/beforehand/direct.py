@@ -7,7 +7,7 @@ from typing import Any
 
 from .contexts import digest_of, request_value
 from .decisions import Answer
-from .draft import Outgoing
+from .draft import Outgoing, without_keys
 from .errors import RequestBlocked
 from .messages import NO_USAGE, Request
 from .models.base import Finish, Model, TextDelta
@@ -72,9 +72,12 @@ async def _text_from(run: RunState, outgoing: Outgoing, kind: RequestKind, by: s
                 usage = event.usage
                 run.add_usage(usage, model.name)
     except Exception as error:
+        told = without_keys(error, outgoing)
         if run.journal is not None:
-            run.journal.direct(asked, error, usage)
-        raise
+            run.journal.direct(asked, told, usage)
+        if told is error:
+            raise
+        raise told from None
     finally:
         run.leave_guarded(outer_scope)
     if run.journal is not None:

@@ -9,8 +9,10 @@ from typing import Any
 import msgspec
 
 from .decisions import Interrupt
-from .errors import InvalidResponse, RunError
+from .errors import InvalidResponse, ModelError, RunError
 from .events import ChunkKind
+from .ids import short_id
+from .keys import hidden, of_address, of_environment, place_of
 from .messages import (
     NO_USAGE,
     AssistantMessage,
@@ -49,6 +51,23 @@ class Outgoing(msgspec.Struct, eq=False, gc=False):
     thinking_level: ThinkingLevel = "off"
     whole: bool = False
     origin: Origin = "model"
+
+
+def without_keys(error: Exception, by: Outgoing) -> Exception:
+    """A model's failure as it may be told: without the key that went with the request, and those in the model's address.
+
+    Our own adapter sees to that itself; this is for any other.
+    """
+    where = by.model.endpoint
+    try:
+        said = str(error)
+    except Exception:  # then it says nothing
+        return error
+    text = hidden(said.replace(where, place_of(where)) if where else said, [by.info.key, *of_address(where), *of_environment()])
+    if text == said:
+        return error
+    error.args = (text,)
+    return error if str(error) == text else ModelError(text)
 
 
 class Draft(msgspec.Struct, eq=False, gc=False):
@@ -98,11 +117,11 @@ class Draft(msgspec.Struct, eq=False, gc=False):
         for kind, value in () if self.raw else self.parts:
             if kind == "call":
                 if with_calls:
-                    content.append(ToolCall(value.id, value.name, "".join(value.shown) or "{}"))
+                    content.append(ToolCall(value.id, value.name, clean("".join(value.shown)) or "{}"))
             elif kind == "text":
-                content.append(Text("".join(value)))
+                content.append(Text(clean("".join(value))))
             elif kind == "thinking":
-                content.append(Thinking("".join(value), self.signature))
+                content.append(Thinking(clean("".join(value)), self.signature))
             else:
                 content.append(value)
         return tuple(content)
@@ -160,7 +179,16 @@ def with_free_ids(run: RunState, message: AssistantMessage) -> AssistantMessage:
     content: list[Part] = []
     for part in message.content:
         if isinstance(part, ToolCall):
-            part = ToolCall(free_id(run, part.id, here), part.name, part.arguments)
+            part = ToolCall(free_id(run, plain_id(run, part.id), here), clean(part.name), clean(part.arguments))
             here.append(part.id)
         content.append(part)
     return msgspec.structs.replace(message, content=tuple(content))
+
+
+def plain_id(run: RunState, wanted: str) -> str:
+    """A call's id that a store can hold as part of a run's: the model may choose any."""
+    plain = short_id(wanted)
+    if plain != wanted:
+        shown = wanted if len(wanted) <= 40 else f"{wanted[:40]}..."
+        run.note("Renamed", f"call id {clean(shown)!r} is too long or not printable, so this call is {plain!r}", plain)
+    return plain

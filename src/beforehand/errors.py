@@ -219,9 +219,9 @@ def nearest(given: str, known: Iterable[str]) -> str | None:
 
 
 def describe(error: BaseException) -> str:
-    """ "Type: text" of an exception made by user code, whose text may itself be broken."""
+    """ "Type: text" of an exception made by user code, whose text may itself be broken, or hold half characters."""
     try:
-        text = str(error)
+        text = str(error).encode("utf-8", "backslashreplace").decode()
     except Exception:
         text = ""
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

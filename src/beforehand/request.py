@@ -18,7 +18,7 @@ from .hooks.check import Refused
 from .hooks.dispatch import Ruling, dispatch
 from .history import History, HistoryView, estimate_tokens
 from .messages import (
-    AssistantMessage, Image, Message, MessageStop, Request, Text, Thinking, ToolCall, ToolMessage, is_sendable,
+    AssistantMessage, Image, Message, MessageStop, Request, Text, Thinking, ToolCall, ToolMessage, clean, is_sendable,
 )  # fmt: skip
 from .models.base import NO_CALL_INFO, CallInfo, Finish, ImageDelta, Model, ModelEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from .observing import WatchedStream
@@ -102,7 +102,7 @@ async def _with_dynamic(run: RunState, system: str) -> str:
                 "expected a string"
             )
         if text:
-            texts.append(text)
+            texts.append(clean(text))
     if run.journal is not None:
         run.journal.text("\n\n".join(texts[1:] if system else texts))
     return "\n\n".join(texts)

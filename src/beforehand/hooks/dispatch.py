@@ -22,6 +22,7 @@ from ..decisions import Block, Effect, Hold, Interrupt, Queue, Replace, Resend, 
 from ..detach import contained, forget, in_thread, result_of
 from ..errors import Aborted, HookFailed, describe
 from ..events import DecisionMade, DecisionRecord
+from ..keys import hidden, of_environment
 from ..messages import AssistantMessage, Text, clean
 from ..seams import SeamSpec, Seen, digest_of
 from ..state import RunState
@@ -283,7 +284,7 @@ async def _failed(run: RunState, spec: SeamSpec, hook: Hook, context: Any, error
         raise error
     if isinstance(error, EndsRun):
         raise error.failure
-    why = explain(error) if spec.value is not None else _KEY_LIKE.sub("***", explain(error))
+    why = explain(error) if spec.value is not None else _KEY_LIKE.sub("***", hidden(explain(error), of_environment()))
     console = getattr(error, "console", None)
     if hook.on_error == "open":
         logger.warning("hook %r at %s (%s) %s; it fails open, so the run goes on", hook.name, spec.name, hook.where, why)

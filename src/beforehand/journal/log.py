@@ -14,12 +14,14 @@ from ..decisions import Effect, HumanAnswer, PendingApproval, Queue
 from ..emitter import Emitter
 from ..errors import HookFailed, JournalError, RunChanged, RunError
 from ..events import AgentStart, DecisionRecord, MessageRetracted
+from ..keys import place_of
 from ..messages import NO_USAGE, Message, ToolMessage, Usage
 from ..queues import Queues
 from ..tools import ToolResult
 from .aside import lambdas_so_far
 from .buffer import Buffer
 from .codec import Opaque, write_answer, write_changes, write_decision, write_effect, write_error, write_verdict
+from .details import kept, kept_all
 from .past import Past, decisions_in, read_past
 from .recall import Recall
 from .queries import Head
@@ -119,7 +121,7 @@ class RunLog(Recall):
             if result is not None and result.content is message.content and result.details is message.details:
                 self.add("message", {"of": message.tool_call_id})
                 return
-        self.add("message", message)
+        self.add("message", kept(message))
 
     # --- turns ---
 
@@ -128,13 +130,13 @@ class RunLog(Recall):
         if self._next("turn") is None:
             data: dict[str, Any] = {"number": run.turn, "cause": cause}
             if cause is not None:  # the first turn's messages are the run's prompts
-                data["took"] = [m for m in incoming if m.origin in ("steer", "follow_up")]
+                data["took"] = kept_all([m for m in incoming if m.origin in ("steer", "follow_up")])
             self.add("turn", data)
 
     def took(self, messages: Sequence[Message]) -> None:
         """The first turn took these messages from the queue, after its prompts."""
         if self._next("took") is None:
-            self.add("took", {"took": messages})
+            self.add("took", {"took": kept_all(messages)})
 
     # --- rulings ---
 
@@ -222,7 +224,7 @@ class RunLog(Recall):
     async def request(self, run: Any, request: Any, model: Any, kind: str, digest: str) -> None:
         """A request is about to leave."""
         self.add("request", {
-            "turn": run.turn, "kind": kind, "model": model.name, "provider": model.provider, "endpoint": model.endpoint,
+            "turn": run.turn, "kind": kind, "model": model.name, "provider": model.provider, "endpoint": place_of(model.endpoint),
             "digest": digest, "messages": len(request.messages), "tools": [tool.name for tool in request.tools],
         })  # fmt: skip
         await self.write()
@@ -245,7 +247,7 @@ class RunLog(Recall):
         if reply.wasted is not NO_USAGE:
             data["usage"], data["model"] = reply.wasted, reply.model
         if run.hook_queue:
-            data["queue"] = run.hook_queue
+            data["queue"] = kept_all(run.hook_queue)
         if run.resend:
             data["resend"] = True
         if run.askers:  # an interrupt that wants a resend names them before the run does
@@ -298,7 +300,7 @@ class RunLog(Recall):
         if past is not None and past.outcome is not None:
             return
         data: dict[str, Any] = {
-            "turn": run.turn, "call": call.id, "name": call.name, "outcome": call.outcome, "result": call.result,
+            "turn": run.turn, "call": call.id, "name": call.name, "outcome": call.outcome, "result": kept(call.result),
             "duration": call.duration, "cost": run.usage_cost,
         }  # fmt: skip
         if call.parent_id is not None:
@@ -306,7 +308,7 @@ class RunLog(Recall):
         if queued := self._open.pop(("lambda", call.id), ()):
             data["queued"] = [write_effect(effect) for _, effects in queued for effect in effects]
         if self.journal.raw and raw is not None and raw is not call.result:
-            data["raw"] = raw
+            data["raw"] = kept(raw)
         self._results[call.id] = call.result
         self._calls += 1
         self.add("outcome", data)

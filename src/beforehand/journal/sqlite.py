@@ -12,9 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Concatenate, Literal, TypeAlias
 
-import msgspec
-
 from ..errors import ConfigError, JournalError
+from .body import encode as encode
 from .chain import chained, seal
 from .lease import Lease, leases_at
 from .opening import BEGIN_LOG, BUSY_SECONDS, JournalBusy, RunExists, as_error, open_database
@@ -40,14 +39,6 @@ Change: TypeAlias = Callable[Concatenate[sqlite3.Connection, P], T]
 
 Entry = tuple[str, int, bytes]
 """What is to be recorded: kind, time in microseconds, body as JSON."""
-
-
-def encode(value: Any) -> bytes:
-    """A record's body. What JSON cannot hold becomes its text."""
-    return _encode(value)
-
-
-_encode = msgspec.json.Encoder(enc_hook=lambda value: str(value)).encode
 
 
 def now() -> int:
