@@ -10,12 +10,15 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
+from .contexts import digest_of
 from .decisions import Answer, Continue, Replace
+from .detach import contained
 from .emitter import Emitter
 from .errors import HookFailed
 from .events import DecisionRecord
 from .frozen import Frozen, canonical
-from .hooks.dispatch import UNSEEN, Ruling, ask, fail
+from .hooks.check import Late
+from .hooks.dispatch import UNSEEN, Ruling, ask, fail, within
 from .hooks.group import narrowed
 from .hooks.hook import Hook
 from .history import HistoryView
@@ -31,6 +34,9 @@ Kind = Literal["newly_blocked", "newly_allowed", "refused_differently", "rewritt
 KINDS: tuple[Kind, ...] = ("newly_blocked", "newly_allowed", "refused_differently", "rewritten_differently", "effects_differ")
 
 ON_CHUNK, ON_MESSAGE = BY_NAME["on_chunk"], BY_NAME["on_message"]
+
+PATIENCE, NO_PATIENCE = 5.0, 0.05
+"""Seconds that a run waits for a hook in the shadow which has no timeout, and for one that was late before."""
 
 class Difference(Frozen, kw_only=True):
     """One value about which the hooks in the shadow decide otherwise.
@@ -60,6 +66,8 @@ class Shadow:
         self._heard = heard
         self.differences: list[Difference] = []
         self.judged = 0
+        self.late: set[Any] = set()
+        """The hooks that gave no answer in time (`Hook.identity`)."""
 
     def visiting(self, hooks: HookSet, also: Iterable[str] = ()) -> HookSet:
         """The run's own hooks, with a place holder at each seam where only the shadow has one (and at these `also`)."""
@@ -79,7 +87,7 @@ class Shadow:
             hooks = self.hooks.for_tool(spec.name, call.tool.name)
             if self.hooks.grouped and spec.name == "before_tool_call":
                 hooks = narrowed(hooks, context)
-        aside = Aside(run)
+        aside = Aside(self, run)
         theirs = Made(Ruling(context, {}), aside.decisions)
         if hooks:
             try:
@@ -134,7 +142,7 @@ class TwinGuard:
 
     def __init__(self, shadow: Shadow, run: Any, guard: Guard, message_id: str, max_hold: int | None) -> None:
         self._shadow, self._run, self._guard = shadow, run, guard
-        self._aside = Aside(run)
+        self._aside = Aside(shadow, run)
         self._theirs: Guard | None = None
         if shadow.hooks.on_chunk:
             self._theirs = Guard(
@@ -190,8 +198,8 @@ _LONG = frozenset({"on_chunk", "before_provider_call", "authorize_request", "tra
 class Aside:
     """A run as hooks in the shadow see it: the real one, but what they would do to it stays here."""
 
-    def __init__(self, run: Any) -> None:
-        self._run = run
+    def __init__(self, shadow: Shadow, run: Any) -> None:
+        self._run, self._late = run, shadow.late
         self.journal = self.shadow = None
         self.events = Emitter()
         self.decisions: list[DecisionRecord] = []
@@ -200,6 +208,15 @@ class Aside:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._run, name)
+
+    async def waits_for(self, hook: Hook, answer: Any) -> Any:
+        """The answer of a hook that has no timeout: what is never obeyed does not hold up a run."""
+        seconds = NO_PATIENCE if hook.identity in self._late else PATIENCE
+        try:
+            return await within(seconds, contained(answer), seconds)
+        except Late:
+            self._late.add(hook.identity)
+            raise
 
 
 def _silent(_: Any) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from beforehand import Agent, Block, Hook, Interrupt, Queue, Replace, Resend, hook, tool
+from beforehand import Agent, Block, Hook, Interrupt, Limits, Queue, Replace, Resend, hook, tool
 from beforehand.testing import ScriptedModel, text, tool_call
 
 ran: list[str] = []
@@ -129,3 +130,49 @@ async def test_rules_in_the_shadow_log_nothing(tmp_path: Path, caplog: pytest.Lo
 
     await outcome([str(tmp_path / "rules.json")], [])
     assert "a call" in caplog.text
+
+
+# --- hooks that do not answer ---------------------------------------------------------------------
+
+
+class Ahead:
+    """The clock of the event loop, which a hook can put forward: whoever waits for a time has waited for it then."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        now, self.seconds = loop.time, 0.0
+        loop.time = lambda: now() + self.seconds  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("sync", [False, True], ids=["async", "sync, and hands over something to wait for"])
+async def test_a_hook_in_the_shadow_that_never_answers_holds_up_nothing(sync: bool) -> None:
+    clock, asked = Ahead(), []
+
+    async def never(call: Any) -> None:
+        asked.append(call)
+        clock.seconds += 10
+        await asyncio.Event().wait()
+
+    fn = (lambda call: never(call)) if sync else never
+    async with asyncio.timeout(60):
+        result, _, did = await outcome([], [Hook(seam="before_tool_call", fn=fn, name="never")])
+
+    assert (result.stop_reason, did, len(asked)) == ("completed", ["Ada", "Bob"], 2)
+    late, late_again = result.shadow
+    assert (late.kind, late.hook, late.would) == ("newly_blocked", "never", "Block(hook 'never' failed, so this was not let "
+                                                  "pass: it gave no answer within 5 s)")  # fmt: skip
+    assert "within 0.05 s" in late_again.would, "it is not waited for as long a second time"
+
+
+@pytest.mark.parametrize(
+    ("timeout", "limits"), [(0.01, Limits()), (None, Limits(hook_timeout=0.01))], ids=["its own", "the agent's"]
+)
+async def test_a_timeout_that_somebody_has_set_holds_for_the_shadow_too(timeout: float | None, limits: Limits) -> None:
+    async def never(chunk: Any) -> None:
+        await asyncio.Event().wait()
+
+    async with asyncio.timeout(60):
+        result, _, _ = await outcome([], [Hook(seam="on_chunk", fn=never, name="never", timeout=timeout)], limits=limits)
+
+    assert result.text == "all sent"
+    assert {(d.kind, "within 0.01 s" in d.would) for d in result.shadow} == {("newly_blocked", True)}

@@ -79,7 +79,7 @@ async def ask(
             timeout = hook.timeout or default_timeout
             returned = hook.fn(context) if timeout is None else call_in_time(hook, context, timeout)
             if returned is not None and (type(returned) is CoroutineType or hasattr(returned, "__await__")):
-                returned = await returned
+                returned = await (returned if timeout is not None or run.waits_for is None else run.waits_for(hook, returned))
                 if run.own_cancels:
                     run.survived()
             if returned is not None:
@@ -321,13 +321,14 @@ async def call_in_time(hook: Hook, context: Seen, timeout: float) -> Any:
     else:
         work = in_thread(hook.fn, context)
     until = perf_counter() + timeout
-    answer = await _within(timeout, work, timeout)
+    answer = await within(timeout, work, timeout)
     if hasattr(answer, "__await__"):  # a sync callable that hands over something to wait for
-        answer = await _within(until - perf_counter(), contained(answer), timeout)
+        answer = await within(until - perf_counter(), contained(answer), timeout)
     return answer
 
 
-async def _within(seconds: float, work: asyncio.Future[Any], allowed: float) -> Any:
+async def within(seconds: float, work: asyncio.Future[Any], allowed: float) -> Any:
+    """What `work` gives, if it does in so many seconds; else it is left behind, and that is the hook's failure (`Late`)."""
     try:
         done, _ = await asyncio.wait({work}, timeout=max(seconds, 0))
         if not done:
