@@ -7,8 +7,11 @@ difference, that is recorded. `backtest.py` does the same over runs that are on 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, NamedTuple
+
+import msgspec
 
 from .contexts import digest_of
 from .decisions import Answer, Continue, Replace
@@ -42,7 +45,9 @@ class Difference(Frozen, kw_only=True):
     """One value about which the hooks in the shadow decide otherwise.
 
     `decided` and `would` say, in a few words, what the run's hooks and those in the shadow made of it; `hook` is the one
-    in the shadow that made the difference, if one did; `about` begins with the value.
+    in the shadow that made the difference, if one did; `about` begins with the value, `digest` is that of the whole.
+
+    The journal and the log get it without values: hooks may take out of one what must not be kept.
     """
 
     kind: Kind
@@ -56,6 +61,15 @@ class Difference(Frozen, kw_only=True):
     hook: str | None
     where: str | None
     about: str
+    digest: str | None = None
+
+
+class Words(NamedTuple):
+    """What was decided and what would be, in words. `kept` are those that hold nothing of the value itself."""
+
+    decided: str
+    would: str
+    kept: tuple[str, str]
 
 
 class Shadow:
@@ -97,25 +111,26 @@ class Shadow:
         mine = Made(*decided)
         kind = _compare(mine, theirs)
         if kind is not None:
-            value = spec.value(context) if spec.value is not None and spec.name not in _LONG else None
-            about = "" if value is None else canonical(value).decode(errors="replace")[:200]
-            self._note(run, spec, kind, getattr(context, "call_id", None), (str(mine), str(theirs), about), aside.decisions)
+            self._note(run, spec, kind, context, Words(str(mine), str(theirs), (mine.kept, theirs.kept)), aside.decisions)
 
     def _note(
-        self, run: Any, spec: SeamSpec, kind: Kind, call_id: str | None, words: tuple[str, str, str], by: Sequence[DecisionRecord]
+        self, run: Any, spec: SeamSpec, kind: Kind, context: Any, words: Words, by: Sequence[DecisionRecord]
     ) -> None:
         last = by[-1] if by else None
-        decided, would, about = words
+        value = None if context is None or spec.value is None else spec.value(context)
+        about = "" if value is None or spec.name in _LONG else canonical(value).decode(errors="replace")[:200]
         difference = Difference(
-            kind=kind, seam=spec.name, run_id=run.run_id, loop=run.loop, turn=run.turn, call_id=call_id, decided=decided,
-            would=would, hook=last.hook if last else None, where=last.where if last else None, about=about,
+            kind=kind, seam=spec.name, run_id=run.run_id, loop=run.loop, turn=run.turn, call_id=getattr(context, "call_id", None),
+            decided=words.decided, would=words.would, hook=last.hook if last else None, where=last.where if last else None,
+            about=about, digest=None if value is None else digest_of(value),
         )  # fmt: skip
         self.differences.append(difference)
+        decided, would = words.kept
         logger.info("shadow: %s at %s: decided %s, would be %s", kind, spec.name, decided, would)
         if self._heard is not None:
             self._heard(difference)
         if run.journal is not None and not self.again:
-            run.journal.add("shadow", difference)
+            run.journal.add("shadow", msgspec.structs.replace(difference, decided=decided, would=would, about=""))
 
     # --- streams ---
 
@@ -151,6 +166,7 @@ class TwinGuard:
                 fail=lambda hook, chunk, why: fail(self._aside, ON_CHUNK, hook, chunk, why),  # type: ignore[arg-type]
             )  # fmt: skip
         self._stopped: str | None = None
+        self._kept: str | None = None
         self._shown: dict[Any, list[str]] = {}
         self._would: dict[Any, list[str]] = {}
         self._before = len(run.decisions)
@@ -166,6 +182,7 @@ class TwinGuard:
                     self._stopped, would = f"Interrupt({stop.verdict.reason or ''})", ""
                 except HookFailed as error:
                     self._stopped, would = f"failed: {error.why}", ""
+                    self._kept = f"failed: {_kind_of(error.why)}"
             self._would.setdefault(channel, []).append(would)
         shown = await self._guard.feed(kind, delta, call_id, final)
         self._shown.setdefault(channel, []).append(shown)
@@ -179,6 +196,7 @@ class TwinGuard:
         kind: Kind | None = None
         decided = "shown" if stopped is None else f"Interrupt({stopped.reason or ''})"
         would = self._stopped or "shown"
+        kept = decided, self._kept or would
         if (stopped is None) != (self._stopped is None):
             kind = "newly_allowed" if self._stopped is None else "newly_blocked"
         elif stopped is None:
@@ -186,9 +204,12 @@ class TwinGuard:
             if mine != theirs:
                 kind = "rewritten_differently"
                 channel = next(c for c in mine if mine[c] != theirs.get(c))
-                decided, would = (repr(text.get(channel, ""))[:200] for text in (mine, theirs))
+                texts = mine[channel], theirs.get(channel, "")
+                decided, would = (repr(text)[:200] for text in texts)
+                same = len(os.path.commonprefix(texts))
+                kept = f"{len(texts[0])} characters", f"{len(texts[1])} characters, others from {same} on"
         if kind is not None:
-            self._shadow._note(self._run, ON_CHUNK, kind, None, (decided, would, ""), self._aside.decisions)
+            self._shadow._note(self._run, ON_CHUNK, kind, None, Words(decided, would, kept), self._aside.decisions)
 
 
 _LONG = frozenset({"on_chunk", "before_provider_call", "authorize_request", "transform_context", "convert_to_llm"})
@@ -250,6 +271,15 @@ class Made(NamedTuple):
         """What a field came to: as replaced, or as it was."""
         return self.ruling.changes.get(field, getattr(self.ruling.context, field, None))
 
+    @property
+    def kept(self) -> str:
+        """The same without what an error says, which often quotes the value. The reasons are the hooks' own words."""
+        said = str(self)
+        whys = [d.reason for d in self.decisions if d.verdict in ("failed", "failed_open")]
+        for why in [*whys, self.failed.why if self.failed is not None else None]:
+            said = said.replace(why, _kind_of(why)) if why else said
+        return said
+
     def __str__(self) -> str:
         if self.failed is not None:
             return f"failed: {self.failed.why}"
@@ -261,6 +291,11 @@ class Made(NamedTuple):
         if self.ruling.changes:
             parts.append(f"Replace({', '.join(self.ruling.changes)})")
         return " + ".join([*parts, *self.effects]) or "let pass"
+
+
+def _kind_of(why: str) -> str:
+    """What kind of failure it was: "raised ValueError", of "raised ValueError: ..."."""
+    return why.partition(":")[0]
 
 
 def _compare(mine: Made, theirs: Made) -> Kind | None:
