@@ -7,8 +7,10 @@ decision is not known: the record is played on as it is.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from .durable import Recorded, load
 from .emitter import Emitter
@@ -17,6 +19,7 @@ from .frozen import EMPTY_DICT, Frozen, FrozenDict, freeze
 from .history import History
 from .hooks.registry import HookSet
 from .journal.past import Past, PastCall
+from .journal.queries import RunRow
 from .journal.recall import Recall
 from .journal.store import Store
 from .limits import Limits, Recovery
@@ -27,6 +30,7 @@ from .plan import HookSource, Plan
 from .queues import Queues
 from .recovery import Attempts
 from .schema import Rejected, read_object
+from .seams import BY_NAME
 from .shadow import KINDS, Difference, Shadow
 from .state import RunState
 from .tools import Tool, ToolResult
@@ -56,19 +60,23 @@ async def backtest(
 ) -> Backtest:  # fmt: skip
     """Put `hooks` (a set for each loop's name) to the values of every recorded run, or of those named or begun `since`.
 
+    A sub-agent's run has of them what it inherits of its parent's: those at 8 to 13. Its own are not asked again; what they
+    decided stands.
+
     `since` is in microseconds since 1970; `progress` is told how many runs of how many are done.
     """
     wanted = None if run_ids is None else set(run_ids)
-    rows = [r for r in journal.runs() if r.first.at >= since and (wanted is None or r.run_id in wanted)]
+    known = {row.run_id: row for row in journal.runs()}
+    rows = [r for r in known.values() if r.first.at >= since and (wanted is None or r.run_id in wanted)]
     differences: list[Difference] = []
     unreadable: list[str] = []
     values = 0
     for number, row in enumerate(rows, 1):
         try:
-            shadow = await _go_over(load(journal, row.run_id), hooks)
+            shadow = await _go_over(load(journal, row.run_id), *_hooks_of(row, known, hooks))
             differences += shadow.differences
             values += shadow.judged
-        except (BeforehandError, LookupError, TypeError, ValueError) as error:
+        except (BeforehandError, LookupError, TypeError, ValueError, msgspec.MsgspecError) as error:
             unreadable.append(f"run {row.run_id}: {error}")
         if progress is not None:
             progress(number, len(rows))
@@ -76,7 +84,22 @@ async def backtest(
     return Backtest(runs=done, values=values, differences=tuple(differences), unreadable=tuple(unreadable))
 
 
-async def _go_over(recorded: Recorded, hooks: Callable[[str], HookSet]) -> Shadow:
+def _hooks_of(row: RunRow, known: Mapping[str, RunRow], hooks: Callable[[str], HookSet]) -> tuple[HookSet, frozenset[str] | None]:
+    """The hooks that a run would have had, and of a sub-agent's run also the names of those that it had of itself."""
+    start = row.first.data
+    if "parent_call" not in start:
+        return hooks(start["loop"]), None
+    around, named = HookSet((), start["loop"]), set(start["hooks"])
+    outer = known.get(row.run_id.removesuffix(f"/{start['parent_call']}"))
+    if outer is None:
+        return around.inheriting(hooks("main")), frozenset()
+    inherited = {name for name in outer.first.data["hooks"] if BY_NAME[name.rpartition(" at ")[2]].inherited}
+    if inherited and not inherited & named:  # it was given to its parent with inherit=False
+        return around, frozenset(named)
+    return around.inheriting(_hooks_of(outer, known, hooks)[0]), frozenset(named - inherited)
+
+
+async def _go_over(recorded: Recorded, hooks: HookSet, own: frozenset[str] | None) -> Shadow:
     past = recorded.past
     loop = past.start["loop"]
     history = History(recorded.before())
@@ -87,7 +110,7 @@ async def _go_over(recorded: Recorded, hooks: Callable[[str], HookSet]) -> Shado
     run.poll_first = past.start["poll_first"]
     run.use_limits(recorded.limits.with_(max_result_chars=None, slow_hook_ms=None, context_tokens=None))
     run.attempts = Attempts()
-    run.shadow = Shadow(hooks(loop), again=True)
+    run.shadow = Shadow(hooks, again=True, own=own)
     run.hooks = run.shadow.visiting(HookSet((), loop), _seams_asked(past))
     Rehearsal(past).begin(run)
     try:

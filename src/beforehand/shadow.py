@@ -30,6 +30,7 @@ from .messages import AssistantMessage, Request
 from .models.base import Model
 from .seams import BY_NAME, Context, IncomingMessage, SeamSpec
 from .stream.guard import Guard, Interrupted
+from .tools import as_result
 
 logger = logging.getLogger("beforehand")
 
@@ -73,10 +74,17 @@ class Words(NamedTuple):
 
 
 class Shadow:
-    """The hooks in the shadow of one run. `again` says that the run is on record, and goes over its past only."""
+    """The hooks in the shadow of one run. `again` says that the run is on record, and goes over its past only.
 
-    def __init__(self, hooks: HookSet, heard: Callable[[Difference], None] | None = None, again: bool = False) -> None:
-        self.hooks, self.again = hooks, again
+    `own` names the hooks ("name at seam") that a recorded sub-agent had of itself: what they decided stands, as do its
+    seams at which a parent's hooks have no say. Those in the shadow are in the place of its parent's.
+    """
+
+    def __init__(
+        self, hooks: HookSet, heard: Callable[[Difference], None] | None = None, again: bool = False,
+        own: frozenset[str] | None = None,
+    ) -> None:  # fmt: skip
+        self.hooks, self.again, self.own = hooks, again, own
         self._heard = heard
         self.differences: list[Difference] = []
         self.judged = 0
@@ -94,6 +102,8 @@ class Shadow:
         decided: tuple[Ruling, Sequence[DecisionRecord], HookFailed | None], adopt: Any = None,
     ) -> None:  # fmt: skip
         """Ask the hooks in the shadow about a value, and note where they differ from what was `decided` (see `Made`)."""
+        if self.own is not None and not spec.inherited:
+            return
         self.judged += 1
         hooks = getattr(self.hooks, spec.name)
         if spec.by_tool and hooks:
@@ -109,6 +119,7 @@ class Shadow:
             except HookFailed as error:
                 theirs = Made(theirs.ruling, aside.decisions, error)
         mine = Made(*decided)
+        theirs = theirs.beside(spec, mine, self.own) if self.own else theirs
         kind = _compare(mine, theirs)
         if kind is not None:
             self._note(run, spec, kind, context, Words(str(mine), str(theirs), (mine.kept, theirs.kept)), aside.decisions)
@@ -271,6 +282,15 @@ class Made(NamedTuple):
         """What a field came to: as replaced, or as it was."""
         return self.ruling.changes.get(field, getattr(self.ruling.context, field, None))
 
+    def beside(self, spec: SeamSpec, whole: Made, own: frozenset[str]) -> Made:
+        """This, with what those hooks have decided that are named in `own`, as it is in the `whole`."""
+        decisions = [d for d in whole.decisions if f"{d.hook} at {spec.name}" in own]
+        heard = [(verdict, hook) for verdict, hook in whole.ruling.heard if f"{hook.name} at {spec.name}" in own]
+        rewritten = any([d.verdict == "Replace" for d in decisions])  # whose part it was is not on record
+        ruling = self.ruling.beside(spec, heard, whole.ruling.changes if rewritten else {})
+        failed = whole.failed if whole.failed is not None and f"{whole.failed.hook} at {spec.name}" in own else None
+        return Made(ruling, [*self.decisions, *decisions], self.failed or failed)
+
     @property
     def kept(self) -> str:
         """The same without what an error says, which often quotes the value. The reasons are the hooks' own words."""
@@ -313,8 +333,17 @@ def _compare(mine: Made, theirs: Made) -> Kind | None:
     return None if mine.effects == theirs.effects else "effects_differ"
 
 
+def _as_result(value: Any) -> Any:
+    try:
+        return as_result(value)
+    except TypeError:  # no result: the call is refused
+        return value
+
+
 def _plain(value: Any) -> bytes:
-    """A value to compare: a model by its name, a history as the messages in it."""
+    """A value to compare: a model by its name, a history as the messages in it, an answer as the result it comes to."""
+    if isinstance(value, Answer):
+        value = value.value if isinstance(value.value, AssistantMessage) else _as_result(value.value)
     if isinstance(value, Model):
         return f"{value.provider}:{value.name}".encode()
     if isinstance(value, Context):

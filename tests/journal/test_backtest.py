@@ -191,6 +191,100 @@ async def test_approvals_and_edits_on_record_are_gone_over_as_they_were(tmp_path
     assert (await put(journal)).counts["newly_allowed"] >= 3
 
 
+@pytest.mark.parametrize("value", [{"a": 1}, [1, 2], 7, None, "text"], ids=str)
+async def test_an_answer_is_compared_by_what_it_comes_to(value: Any, tmp_path: Path) -> None:
+    def answering(value: Any) -> Hook:
+        return Hook(seam="before_tool_call", tools=("pay",), fn=lambda call: Answer(value), name="answers")
+
+    journal = await recorded(tmp_path / "runs.db", conversation(2), hooks=[answering(value)])
+
+    assert (await put(journal, answering(value))).differences == ()
+    assert (await put(journal, answering("something else"))).counts["rewritten_differently"] == 1
+
+
+# --- runs of sub-agents ---------------------------------------------------------------------------
+
+
+def adds(seam: str, name: str = "adds") -> Hook:
+    """A hook that rewrites whatever it gets, at one of the seams that a sub-agent does not inherit."""
+    made = {
+        "before_run": lambda c: Replace(messages=[*c.messages, UserMessage("more")]),
+        "prepare_request": lambda c: Replace(context=Context(c.context.system + "!", c.context.messages, c.context.tools)),
+        "transform_context": lambda c: Replace(messages=[*c.messages, UserMessage("note")]),
+        "finish_turn": lambda c: End("enough") if c.tool_results == () else None,
+        "prepare_next_turn": lambda c: Replace(add_messages=[UserMessage("next")]),
+    }[seam]
+    return Hook(seam=seam, fn=made, name=name)
+
+
+def blocks(name: str, amount: int, **options: Any) -> Hook:
+    return Hook(
+        seam="before_tool_call", fn=lambda c: Block(f"{name} says no") if c.name == "pay" and c.args["amount"] == amount else None,
+        name=name, **options,
+    )  # fmt: skip
+
+
+async def with_sub_agent(path: Path, hooks: Any, own: Any = (), inherit: bool = True) -> Journal:
+    child = Agent(
+        model=ScriptedModel([[tool_call("pay", {"amount": n}) for n in (1, 2, 3)], text("paid")]), tools=[pay], hooks=own
+    )
+    return await recorded_of(Agent(
+        model=ScriptedModel([[tool_call("pay", {"amount": 1}), tool_call("clerk", {"prompt": "pay"})], text("done")]), hooks=hooks,
+        tools=[pay, child.as_tool("clerk", "Pays.", inherit=inherit)], journal=path, durability="normal",
+    ))  # fmt: skip
+
+
+async def recorded_of(agent: Agent) -> Journal:
+    await agent.run("go", run_id="r1")
+    return agent.plan.journal  # type: ignore[no-any-return]
+
+
+NOT_INHERITED = ["before_run", "prepare_request", "transform_context", "finish_turn", "prepare_next_turn"]
+
+
+@pytest.mark.parametrize("seam", NOT_INHERITED)
+async def test_a_sub_agents_run_is_not_judged_by_hooks_that_it_never_had(seam: str, tmp_path: Path) -> None:
+    journal = await with_sub_agent(tmp_path / "runs.db", [adds(seam)])
+
+    assert (await put(journal, adds(seam))).differences == ()
+    assert {d.run_id for d in (await put(journal)).differences} == {"r1"}
+
+
+@pytest.mark.parametrize("own", [*NOT_INHERITED, "before_tool_call", "prepare_tool_call", "after_tool_call", "authorize_request"])
+async def test_what_a_sub_agents_own_hooks_decided_stands(own: str, tmp_path: Path) -> None:
+    of_child = {
+        "before_tool_call": blocks("own", 2),
+        "prepare_tool_call": Hook(seam="prepare_tool_call", fn=lambda c: Replace(args={**c.args, "to": "Eve"}), name="own"),
+        "after_tool_call": Hook(seam="after_tool_call", fn=lambda c: Replace(content="paid"), name="own"),
+        "authorize_request": Hook(seam="authorize_request", fn=lambda c: Block("no") if c.run.turn == 2 else None, name="own"),
+    }
+    journal = await with_sub_agent(tmp_path / "runs.db", HOOKS, [of_child.get(own) or adds(own, "own")])
+
+    assert (await put(journal, *HOOKS)).differences == ()
+
+
+async def test_other_hooks_of_its_parent_would_have_held_in_a_sub_agent_too(tmp_path: Path) -> None:
+    journal = await with_sub_agent(tmp_path / "runs.db", [blocks("first", 1)], [blocks("own", 2)])
+
+    report = await put(journal, blocks("second", 3))
+
+    found = [(d.kind, json.loads(d.about)["amount"], d.run_id == "r1") for d in report.differences]
+    assert sorted(found) == [("newly_allowed", 1, False), ("newly_allowed", 1, True), ("newly_blocked", 3, False)]
+    assert (await put(journal, blocks("first", 1), blocks("again", 2))).counts == {
+        "newly_blocked": 0, "newly_allowed": 0, "refused_differently": 1, "rewritten_differently": 0, "effects_differ": 0,
+    }  # fmt: skip
+
+
+async def test_a_sub_agent_that_inherits_nothing_is_not_judged(tmp_path: Path) -> None:
+    journal = await with_sub_agent(tmp_path / "runs.db", [blocks("first", 1)], inherit=False)
+
+    assert {d.run_id for d in (await put(journal)).differences} == {"r1"}
+    assert {d.run_id for d in (await put(journal, blocks("first", 1), blocks("second", 3))).differences} == set()
+
+
+# --- records that are not whole -------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("kind", ["intent", "outcome", "reply", "ruling", "request", "message", "turn"])
 async def test_a_run_that_was_cut_off_is_gone_over_as_far_as_it_came(kind: str, tmp_path: Path) -> None:
     whole = await recorded(tmp_path / "whole.db", conversation(6))

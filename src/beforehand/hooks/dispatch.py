@@ -54,6 +54,10 @@ class Ruling(NamedTuple):
         """What is left once this kind of refusal has been dealt with."""
         return _weighed(spec, self.context, self.changes, [(v, h) for v, h in self.heard if type(v) is not kind])
 
+    def beside(self, spec: SeamSpec, heard: Sequence[tuple[Verdict, Hook]], changes: dict[str, Any]) -> Ruling:
+        """What it comes to if other hooks, asked after these, have decided this."""
+        return _weighed(spec, self.context, {**self.changes, **changes}, [*self.heard, *heard])
+
 
 def dispatch(
     run: RunState, spec: SeamSpec, hooks: Sequence[Hook], context: Any, adopt: Adopt | None = None
