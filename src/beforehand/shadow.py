@@ -7,7 +7,6 @@ difference, that is recorded. `backtest.py` does the same over runs that are on 
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -217,7 +216,7 @@ class TwinGuard:
                 channel = next(c for c in mine if mine[c] != theirs.get(c))
                 texts = mine[channel], theirs.get(channel, "")
                 decided, would = (repr(text)[:200] for text in texts)
-                same = len(os.path.commonprefix(texts))
+                same = next((i for i, (a, b) in enumerate(zip(*texts, strict=False)) if a != b), min(map(len, texts)))
                 kept = f"{len(texts[0])} characters", f"{len(texts[1])} characters, others from {same} on"
         if kind is not None:
             self._shadow._note(self._run, ON_CHUNK, kind, None, Words(decided, would, kept), self._aside.decisions)

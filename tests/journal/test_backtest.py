@@ -9,11 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from beforehand import (
     Agent, Answer, Approve, Ask, Block, Context, Deny, Edit, End, Hook, Interrupt, Queue, Replace, UserMessage, hook,
-    tool,
+    ToolContext, tool,
 )  # fmt: skip
 from beforehand.backtest import Backtest, backtest
 from beforehand.hooks.registry import HookSet
@@ -202,6 +203,84 @@ async def test_an_answer_is_compared_by_what_it_comes_to(value: Any, tmp_path: P
     assert (await put(journal, answering("something else"))).counts["rewritten_differently"] == 1
 
 
+# --- arguments that hooks shape -------------------------------------------------------------------
+
+
+@tool
+async def scale(n: int = 0, unit: str = "kg") -> str:
+    return f"{n} {unit}"
+
+
+@tool
+async def outer(ctx: ToolContext, n: int = 3) -> str:
+    """Makes a call of its own."""
+    return (await ctx.call_tool("scale", {"n": n})).text  # type: ignore[no-any-return]
+
+
+def shape(make: Callable[[Any], dict[str, Any]]) -> Hook:
+    return Hook(seam="prepare_tool_call", tools=("scale",), fn=lambda c: Replace(args=make(c.args)), name="shapes")
+
+
+SHAPERS: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "a clamp": lambda args: {**args, "n": min(args["n"], 5)},
+    "not idempotent": lambda args: {**args, "n": args["n"] + 1},
+    "leaves out what has a default": lambda args: {"n": args.get("n", 0) + 1},
+}  # fmt: skip
+GATE = Hook(seam="before_tool_call", fn=lambda call: None, name="gate")
+ASKS = Hook(seam="before_tool_call", tools=("scale",), fn=lambda call: Ask("?") if call.args["n"] != 7 else None, name="asks")
+STOPS = Hook(seam="before_tool_call", fn=lambda call: Block("no") if call.args["n"] > 50 else None, name="stops")
+
+
+async def scaled(path: Path, hooks: Any, older: bool = False) -> Journal:
+    """Calls of the model with other arguments, all and none of them given, and one from inside a tool."""
+    given = [{}, {"n": 50}, {"n": 8 if older else "8"}, {"n": 60, "unit": "t"}]
+    calls = [tool_call("scale", args, id=f"c{i}") for i, args in enumerate(given)]
+    journal = await recorded_of(Agent(
+        model=ScriptedModel([[*calls, tool_call("outer", {}, id="o")], text("done")]), tools=[scale, outer], hooks=hooks,
+        journal=path, durability="normal", on_ask=lambda asked: Edit({"n": 6}),
+    ))  # fmt: skip
+    return written_by_an_older_version(journal, path) if older else journal
+
+
+def written_by_an_older_version(journal: Journal, path: Path) -> Journal:
+    """The same run without what the hooks at 11 were given."""
+    records = [(r.kind, r.at, r.data, r.body) for r in journal.records("r1")]
+    of_11 = [k == "ruling" and data["seam"] == "prepare_tool_call" and data.pop("args", None) for k, _, data, _ in records]
+    assert any(of_11)
+    kept = [(k, at, msgspec.json.encode(data) if cut else body) for (k, at, data, body), cut in zip(records, of_11, strict=True)]
+    older = Journal(path.with_name("older.db"), durability="normal")
+    older.append(older.open_run("r1", kept[0]), kept[1:])
+    return older
+
+
+@pytest.mark.parametrize("make", SHAPERS.values(), ids=SHAPERS)
+@pytest.mark.parametrize("gates", [(), (GATE,), (ASKS,), (STOPS,)], ids=["", "a gate", "edited by a person", "some are refused"])
+async def test_arguments_are_shaped_as_they_were(make: Callable[[Any], Any], gates: tuple[Hook, ...], tmp_path: Path) -> None:
+    journal = await scaled(tmp_path / "runs.db", [shape(make), *gates])
+
+    assert (await put(journal, shape(make), *gates)).differences == ()
+
+
+@pytest.mark.parametrize("gates", [(), (GATE,), (ASKS,)], ids=["", "a gate", "edited by a person"])
+async def test_a_clamp_that_is_taken_away_is_a_difference(gates: tuple[Hook, ...], tmp_path: Path) -> None:
+    journal = await scaled(tmp_path / "runs.db", [shape(SHAPERS["a clamp"]), *gates])
+
+    report = await put(journal, *gates)
+
+    assert {(d.kind, d.seam) for d in report.differences} == {("rewritten_differently", "prepare_tool_call")}
+    edited = {("c0", 6), ("c1", 6), ("c2", 6), ("c3", 6), ("o/1", 6)} if gates == (ASKS,) else set()
+    assert {(d.call_id, json.loads(d.about)["n"]) for d in report.differences} == {("c1", 50), ("c2", 8), ("c3", 60)} | edited
+
+
+async def test_in_older_records_the_arguments_are_those_of_the_models_reply(tmp_path: Path) -> None:
+    make = SHAPERS["a clamp"]
+    journal = await scaled(tmp_path / "runs.db", [shape(make)], older=True)
+
+    assert (await put(journal, shape(make))).differences == ()
+    found = [(d.call_id, json.loads(d.about)) for d in (await put(journal)).differences]
+    assert found == [("c1", {"n": 50, "unit": "kg"}), ("c2", {"n": 8, "unit": "kg"}), ("c3", {"n": 60, "unit": "t"})]
+
+
 # --- runs of sub-agents ---------------------------------------------------------------------------
 
 
@@ -218,20 +297,19 @@ def adds(seam: str, name: str = "adds") -> Hook:
 
 
 def blocks(name: str, amount: int, **options: Any) -> Hook:
-    return Hook(
-        seam="before_tool_call", fn=lambda c: Block(f"{name} says no") if c.name == "pay" and c.args["amount"] == amount else None,
-        name=name, **options,
-    )  # fmt: skip
+    def block(call: Any) -> Block | None:
+        return Block(f"{name} says no") if call.name == "pay" and call.args["amount"] == amount else None
+
+    return Hook(seam="before_tool_call", fn=block, name=name, **options)
 
 
 async def with_sub_agent(path: Path, hooks: Any, own: Any = (), inherit: bool = True) -> Journal:
     child = Agent(
         model=ScriptedModel([[tool_call("pay", {"amount": n}) for n in (1, 2, 3)], text("paid")]), tools=[pay], hooks=own
     )
-    return await recorded_of(Agent(
-        model=ScriptedModel([[tool_call("pay", {"amount": 1}), tool_call("clerk", {"prompt": "pay"})], text("done")]), hooks=hooks,
-        tools=[pay, child.as_tool("clerk", "Pays.", inherit=inherit)], journal=path, durability="normal",
-    ))  # fmt: skip
+    turns = [[tool_call("pay", {"amount": 1}), tool_call("clerk", {"prompt": "pay"})], text("done")]
+    tools = [pay, child.as_tool("clerk", "Pays.", inherit=inherit)]
+    return await recorded_of(Agent(model=ScriptedModel(turns), hooks=hooks, tools=tools, journal=path, durability="normal"))
 
 
 async def recorded_of(agent: Agent) -> Journal:

@@ -245,10 +245,10 @@ async def _ask_or_recall(
     try:
         ruling = await ask(run, spec, hooks, context, adopt, times)
     except BaseException as error:
-        journal.ruled(run, spec.name, call_id, names, error, _microseconds(times))
+        journal.ruled(run, spec.name, call_id, names, error, _microseconds(times), context)
         raise
     if past is None:
-        journal.ruled(run, spec.name, call_id, names, ruling, _microseconds(times))
+        journal.ruled(run, spec.name, call_id, names, ruling, _microseconds(times), context)
     else:
         journal.ruled_again(spec.name, call_id)
     return ruling, False
@@ -360,11 +360,8 @@ def _warn_slow(hook: Hook, took: float) -> None:
         _slow_hooks.add((hook.name, hook.where))
         logger.warning(
             "hook %r at %s (%s) took %.0f ms; hooks run on every call, keep them quick",
-            hook.name,
-            hook.seam,
-            hook.where,
-            took * 1e3,
-        )
+            hook.name, hook.seam, hook.where, took * 1e3,
+        )  # fmt: skip
 
 
 # --- records -------------------------------------------------------------------------------------
