@@ -151,8 +151,10 @@ class RunLog(Recall):
         """Code that a hook or a tool runs has queued a message: an effect of the ruling, or of the tool's outcome."""
         self._open.setdefault((seam, call_id), []).append((None, (Queue(message),)))
 
-    def ruled(self, run: Any, seam: str, call_id: str | None, names: list[str], ruling: Any, times: list[int]) -> None:
-        """The hooks of a seam have been asked. `ruling` is what one of them raised, where that ended the run.
+    def ruled(
+        self, run: Any, seam: str, call_id: str | None, names: list[str], ruling: Any, times: list[int], given: Any
+    ) -> None:
+        """The hooks of a seam have been asked about what was `given`. `ruling` is what one raised, where that ended the run.
 
         `times` are the microseconds of those that were asked: after a refusal that is final at once, the rest is not.
         """
@@ -165,6 +167,8 @@ class RunLog(Recall):
             data["args"] = ruling.context.args
             if ruling.context.original_args is not ruling.context.args:
                 data["original_args"] = ruling.context.original_args
+        if seam == "prepare_tool_call" and (failed is not None or ruling.changes or ruling.heard):
+            data["args"] = given.args  # as they were: what follows knows only what became of them
         if seam == "get_api_key":
             data["again"] = True  # a key is never written down
         if made:
