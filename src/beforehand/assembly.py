@@ -162,7 +162,7 @@ def project_arguments(path: str | Path, tools: Iterable[Any], hooks: Iterable[An
     said, rules = project.settings, project.path("hooks_dir")
     return {
         "model": said.model, "base_url": said.base_url, "instructions": said.instructions,
-        "limits": said.limits.of_runs().with_(compact_at=said.context.tokens), "recovery": said.recovery.of_runs(),
+        "limits": said.limits_of_runs(), "recovery": said.recovery.of_runs(),
         "loops": tuple([_loop_of(loop) for loop in said.loops if loop.enabled]),
         "tools": tuple(listed(tools, "tools")),
         "hooks": (*listed(hooks, "hooks"), *([] if rules is None else [config.shown_path(rules)])),
