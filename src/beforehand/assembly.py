@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from msgspec import UNSET
+
 from .errors import ConfigError, HookDefinitionError, ToolDefinitionError, UnknownModel, nearest
 from .hooks.hook import Hook
 from .hooks.registry import HookSet, collect, hooks_of, methods_of
@@ -83,6 +85,8 @@ def make_plan(
     if on_ask is not None and not callable(on_ask):
         raise ConfigError(f"on_ask={on_ask!r} must be a function that takes a PendingApproval")
     recovery = settings["recovery"]
+    if recovery is UNSET:  # a failure of the request's own lambda is told the model, and nothing is tried again unasked
+        recovery = None if settings["pre_llm_hook"] is None else Recovery(auto_retry=False)
     if recovery is not None and not isinstance(recovery, Recovery):
         raise ConfigError(f"recovery={recovery!r} must be a Recovery(...), or None")
     prices = _prices(settings["prices"] or {})
