@@ -283,6 +283,8 @@ def test_a_path_from_here_and_a_workspace_by_name_will_do(folder: Path, command:
         (["lib/x.py", "lib/none.py"], "there is no file lib/none.py in"),
         (["../x.py"], "paths stay inside the workspace"),
         (["notes.txt"], "'notes.txt' holds no lambda"),
+        (["lib/x.py", "notes.txt"], "'notes.txt' holds no lambda (.py, .ts, .js), and authority is for code alone: nothing"),
+        (["lib/x.py", "lib/huge.py"], "'lib/huge.py' has more than 5,000,000 bytes: nothing was changed"),
         (["lib/x.py", "--protect", "locked"], "--protect locked: expected none, no_delete, read_only"),
         (["lib/x.py", "--protect", "none", "--revoke"], "--revoke goes without --protect"),
         (["lib/x.py", "--list"], "--list goes without files"),
@@ -292,6 +294,7 @@ def test_a_path_from_here_and_a_workspace_by_name_will_do(folder: Path, command:
 )
 def test_what_cannot_be_authorised_changes_nothing(folder: Path, command: Command, args: list[str], why: str) -> None:
     (folder / "agent" / "notes.txt").write_text("hello")
+    (folder / "agent" / "lib" / "huge.py").write_bytes(b"#" * 5_000_001)
     refused(command("authorize", *args), why)
     assert not (folder / "agent.authority.json").exists()
 
