@@ -114,6 +114,7 @@ class LambdaFunction:
                 error.console = console.text  # type: ignore[union-attr]
             raise
         finally:
+            await caller.leave()
             if console.text:
                 logger.info("lambda %s:%s at %s wrote: %s", self.path, self.function, self.spec.name, console.text)
         self._end_run_if_a_call_said_so(caller, interrupt)
