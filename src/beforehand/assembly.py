@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from msgspec import UNSET
+
 from .errors import ConfigError, HookDefinitionError, ToolDefinitionError, UnknownModel, nearest
 from .hooks.hook import Hook
 from .hooks.registry import HookSet, collect, hooks_of, methods_of
@@ -83,6 +85,8 @@ def make_plan(
     if on_ask is not None and not callable(on_ask):
         raise ConfigError(f"on_ask={on_ask!r} must be a function that takes a PendingApproval")
     recovery = settings["recovery"]
+    if recovery is UNSET:  # a failure of the request's own lambda is told the model, and nothing is tried again unasked
+        recovery = None if settings["pre_llm_hook"] is None else Recovery(auto_retry=False)
     if recovery is not None and not isinstance(recovery, Recovery):
         raise ConfigError(f"recovery={recovery!r} must be a Recovery(...), or None")
     prices = _prices(settings["prices"] or {})
@@ -162,7 +166,7 @@ def project_arguments(path: str | Path, tools: Iterable[Any], hooks: Iterable[An
     said, rules = project.settings, project.path("hooks_dir")
     return {
         "model": said.model, "base_url": said.base_url, "instructions": said.instructions,
-        "limits": said.limits.of_runs().with_(compact_at=said.context.tokens), "recovery": said.recovery.of_runs(),
+        "limits": said.limits_of_runs(), "recovery": said.recovery.of_runs(),
         "loops": tuple([_loop_of(loop) for loop in said.loops if loop.enabled]),
         "tools": tuple(listed(tools, "tools")),
         "hooks": (*listed(hooks, "hooks"), *([] if rules is None else [config.shown_path(rules)])),

@@ -56,6 +56,8 @@ REFUSALS = {
         ({"path": "/x", "content": ""}, "INVALID_INPUT"),
         ({"path": "a.txt", "mode": "edit", "edits": [{"old_text": "t", "new_text": "u"}]}, "INVALID_INPUT"),
         ({"path": "a.txt", "mode": "more"}, "INVALID_INPUT"),
+        ({"path": "b.bin", "mode": "append", "content": "x"}, "INVALID_INPUT"),
+        ({"path": "b.bin", "mode": "edit", "edits": [{"old_text": "t", "new_text": "u"}]}, "INVALID_INPUT"),
         ({"path": "lib", "content": "x"}, "WRITE_ERROR"),
         ({"path": "lib/start.py", "content": "x"}, "PROTECTION_DENIED"),
         ({"path": "new.ts", "content": "x"}, "PROTECTION_DENIED"),
@@ -73,6 +75,11 @@ REFUSALS = {
         ({"key": "k", "value": 1, "delta": 1}, "INVALID_INPUT"),
         ({"key": "text", "delta": 1}, "INVALID_INPUT"),
         ({"key": "k", "value": "x" * 1_100_000}, "INVALID_INPUT"),
+        ({"key": "huge", "delta": 1e308}, "INVALID_INPUT"),
+        ({"key": "huge", "delta": float("nan")}, "INVALID_INPUT"),
+        ({"key": "huge", "delta": 10**400}, "INVALID_INPUT"),
+        ({"key": "k", "value": float("inf")}, "INVALID_INPUT"),
+        ({"key": "k", "value": {"a": [1, float("nan")]}}, "INVALID_INPUT"),
     ],
     "sys_get_config": [({"section": "none"}, "NOT_FOUND")],
     "emit_event": [({"event_type": "custom.x"}, "DISABLED"), ({"event_type": "turn_end"}, "INVALID_INPUT")],
@@ -94,10 +101,20 @@ async def test_what_the_bridge_refuses_has_a_code(place, method, argument, code)
     (place / "alias.txt").symlink_to("lib/start.py")
     workspace = Workspace(place)
     await bridge_of(workspace)("sys_set_meta", {"key": "text", "value": "t"})
+    await bridge_of(workspace)("sys_set_meta", {"key": "huge", "value": 1e308})
     with pytest.raises(BridgeRefused) as caught:
         await bridge_of(workspace)(method, argument)
     assert caught.value.code == code
+    assert workspace.get_meta() == {"text": "t", "huge": 1e308}
+    assert (place / "b.bin").read_bytes() == b"\xff\xfe"
     assert (place / "lib" / "start.py").read_text() == "def main(a):\n    return 1"
+
+
+async def test_no_lambda_adds_to_what_is_no_text(place):
+    (place / "b.bin").write_bytes(b"\xff\xfe")
+    (place / "lib" / "start.py").write_text("async def main(a):\n    await adf.fs_write(path='b.bin', mode='append', content='')")
+    with pytest.raises(LambdaRaised, match=r"INVALID_INPUT: 'b.bin' is no text in UTF-8"):
+        await start(Workspace(place))
 
 
 @pytest.mark.parametrize("argument", [None, [], "text", 1])

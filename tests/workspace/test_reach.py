@@ -496,6 +496,51 @@ async def test_a_call_that_finishes_after_the_lambda_is_recorded_as_such(place):
     assert ["finished although the run was aborted" in d.reason for d in noted(result, "Late")] == [True]
 
 
+@pytest.mark.parametrize("how", ["the run is aborted", "the lambda ends"])
+@pytest.mark.parametrize("asker", ["a hook", "code of the model"])
+async def test_a_call_that_goes_on_after_the_run_is_in_its_result(place, how, asker):
+    begun, go, finished = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def stubborn() -> str:
+        """Finish whatever happens, after everything else."""
+        begun.set()
+        while not go.is_set():
+            try:
+                await go.wait()
+            except asyncio.CancelledError:
+                pass
+        finished.set()
+        return "done all the same"
+
+    @tool
+    async def wait_for_it() -> str:
+        """Until the other has begun."""
+        await begun.wait()
+        return "begun"
+
+    body = "await adf.stubborn({})" if "run" in how else "adf.stubborn({}); await adf.wait_for_it({})"
+    replies, more = [text("done")], {"tools": [stubborn, wait_for_it]}
+    if asker == "a hook":
+        more["hooks"] = [request_lambda(place, body)]
+    else:
+        more["tools"] += code_tools(Workspace(place)).tools
+        replies.insert(0, tool_call("sys_code", {"code": f"export async function main() {{ {body} }}"}))
+    async with Agent(model=ScriptedModel(replies), **more) as agent:
+        talk = agent.conversation()
+        running = asyncio.ensure_future(talk.run("Hi"))
+        await begun.wait()
+        if "run" in how:
+            talk.abort()
+        result = await asyncio.wait_for(running, 30)
+        go.set()
+        await finished.wait()
+    assert result.stop_reason == ("aborted" if "run" in how else "completed")
+    (note,) = noted(result, "LeftBehind")
+    assert "(stubborn) goes on although " in note.reason
+    assert noted(result, "Late") == []
+
+
 async def test_authorised_code_answers_what_waits(place):
     workspace = Workspace(place, approvals=(approvals := Approvals()))
     answer = "{task_id: 'c1', action: 'approve', modified_args: {to: 'Rome'}}"

@@ -20,6 +20,10 @@ logger = logging.getLogger("beforehand.lambdas")
 MAX_DEPTH = 8
 """Lambdas inside lambdas, and calls inside calls."""
 
+TURNS_TO_STOP = 10
+"""Turns of the event loop in which something that was cancelled can stop before it counts as left behind: what stops at all
+needs one for each task inside it."""
+
 Result = TypeVar("Result")
 
 _within: ContextVar[tuple[Any, ...]] = ContextVar("beforehand_within", default=())
@@ -47,6 +51,7 @@ class Caller:
         self.prefix = self.id if call_id is None else f"{call_id}/{self.id}"
         self.calls = self.asks = 0
         self.failure: RunError | None = None
+        self._under_way: dict[asyncio.Future[Any], str] = {}
 
     @property
     def parent_id(self) -> str:
@@ -92,6 +97,7 @@ class Caller:
             work.close()
             raise
         task = asyncio.ensure_future(self._aside(work, chain))
+        self._under_way[task] = what
         try:
             await asyncio.wait({task})
         except asyncio.CancelledError:
@@ -100,6 +106,7 @@ class Caller:
             _leaving.add(leaving)
             leaving.add_done_callback(_leaving.discard)
             raise
+        del self._under_way[task]
         try:
             return task.result()
         except Stop as error:
@@ -114,11 +121,24 @@ class Caller:
 
     async def _record_end(self, task: asyncio.Future[Any], what: str) -> None:
         await asyncio.wait({task})
+        del self._under_way[task]
         if task.cancelled():
             await self.note("Cut", f"{what} was cancelled because {self.ended}")
         elif not isinstance(task.exception(), OnRecord):
             how = "finished" if task.exception() is None else "failed"
             await self.note("Late", f"{what} {how} although {self.ended}; what it gave was discarded")
+
+    async def leave(self) -> None:
+        """The caller's code has ended, and what it had begun is being cancelled. What does not stop is recorded now, because
+        the run may be over before it does."""
+        try:
+            for _ in range(TURNS_TO_STOP):
+                if not self._under_way:
+                    return
+                await asyncio.sleep(0)
+        finally:
+            for what in list(self._under_way.values()):
+                await self.note("LeftBehind", f"{what} goes on although {self.ended}. What it does is not known.")
 
     @property
     def ended(self) -> str:

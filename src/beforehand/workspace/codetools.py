@@ -126,6 +126,7 @@ class _CodeTools:
         except SandboxError as error:
             return _result(f"FN_ERROR: {error}", console, is_error=True)
         finally:
+            await caller.leave()
             if caller.failure is not None and (own := run.calls.get(ctx.call_id)) is not None:
                 own.failure = own.failure or caller.failure
         return _result(outcome.value, console)

@@ -20,8 +20,9 @@ from ..settings import GRANTED
 from ..toolcall import conclude, nested_call, run_nested
 from ..tools import Tool
 from .caller import Caller, OnRecord
-from .codec import Malformed, from_adf
+from .codec import from_adf
 from .gates import Gates
+from .shape import Malformed
 
 ENDED = "The lambda that made this call ended first. What the tool did by then is not known."
 UNASKED = "The lambda that made this call ended before a person had answered: it was not run."
