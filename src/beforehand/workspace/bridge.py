@@ -55,6 +55,10 @@ class Bridge(Frozen):
         return (*EXCLUDED, *reach.tool_names(self.caller, self.gates))
 
     async def __call__(self, method: str, argument: Any) -> Any:
+        if self.signal is not None and self.signal.aborted:
+            raise BridgeRefused("INVALID_STATE", f"adf.{method} was not called: the run was aborted")
+        if asyncio.get_running_loop().time() >= self.deadline:  # a busy event loop may come late to its timers
+            raise BridgeRefused("INVALID_STATE", f"adf.{method} was not called: the lambda's time was over")
         if not isinstance(argument, Mapping):
             raise BridgeRefused("INVALID_INPUT", f"adf.{method} takes one object, not a {type(argument).__name__}")
         if not FLAGS.isdisjoint(argument):

@@ -114,8 +114,8 @@ class _CodeTools:
         authorized: bool,
     ) -> ToolResult:  # fmt: skip
         run, console = ctx.run._run, Console(limits.console)
-        caller = Caller(run, self, name=ctx.tool_name, where=step[0], seam="lambda", call_id=ctx.call_id)
         deadline = asyncio.get_running_loop().time() + limits.wall_time
+        caller = Caller(run, self, name=ctx.tool_name, where=step[0], seam="lambda", call_id=ctx.call_id, deadline=deadline)
         bridge = Bridge(workspace, limits, (step,), console, ctx.signal, deadline, caller, authorized, private=False)
         try:
             outcome = await call(
