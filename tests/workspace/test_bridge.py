@@ -35,6 +35,18 @@ async def test_nothing_begins_once_the_time_is_over_or_the_run_aborted(place):
     assert not (place / "a.txt").exists()
 
 
+async def test_lambdas_that_call_lambdas_are_bounded_by_one_number_for_all(place):
+    (place / "lib" / "start.ts").write_text("""
+const both = (source) => Promise.all([1, 2].map(() => adf.sys_lambda({source}).catch((e) => e.code)))
+export const main = () => both("lib/start.ts:a")
+export const a = () => both("lib/start.ts:b")
+export const b = () => "done"
+""")
+    limits = SandboxLimits(wall_time=60, suspensions=3)
+    answers = (await start(Workspace(place), "lib/start.ts", limits=limits)).value
+    assert sorted(answers[0] + answers[1]) == ["LIMIT", "LIMIT", "LIMIT", "done"]
+
+
 async def test_files_are_written_read_listed_and_deleted(place):
     (place / "lib" / "start.py").write_text("""
 async def main(a):

@@ -15,7 +15,7 @@ import msgspec
 from ..errors import BeforehandError
 from ..events import CustomEvent
 from ..frozen import Frozen, freeze
-from ..sandbox import BridgeRefused, Console, LambdaMissing, SandboxError, SandboxLimits, call
+from ..sandbox import BridgeRefused, Console, LambdaMissing, LambdaTooManyInside, SandboxError, SandboxLimits, call
 from ..signals import AbortSignal
 from . import methods, reach
 from .caller import MAX_DEPTH, Caller
@@ -174,6 +174,8 @@ async def _sys_lambda(bridge: Bridge, argument: Mapping[str, Any]) -> Any:
         )
     except LambdaMissing as error:
         raise BridgeRefused("NOT_FOUND", str(error)) from None
+    except LambdaTooManyInside as error:
+        raise BridgeRefused("LIMIT", str(error)) from None
     except SandboxError as error:
         raise BridgeRefused("FN_ERROR", str(error)) from None
     return outcome.value

@@ -12,7 +12,9 @@ from typing import Any, Literal, NamedTuple
 from ..decisions import Ask
 from ..errors import BeforehandError, ConfigError
 from ..hooks.hook import Hook
-from ..sandbox import Console, LambdaMissing, SandboxError, SandboxLimits, Source, call, check_language, close_spares
+from ..sandbox import (
+    Console, LambdaMissing, LambdaTooManyInside, SandboxError, SandboxLimits, Source, call, check_language, close_spares,
+)  # fmt: skip
 from ..tools import Tool, ToolContext, ToolResult, as_result, tool
 from .bridge import Bridge
 from .caller import Caller
@@ -123,6 +125,8 @@ class _CodeTools:
             )
         except LambdaMissing as error:
             return _result(f"NOT_FOUND: {error}", console, is_error=True)
+        except LambdaTooManyInside as error:
+            return _result(f"LIMIT: {error}", console, is_error=True)
         except SandboxError as error:
             return _result(f"FN_ERROR: {error}", console, is_error=True)
         finally:
