@@ -11,6 +11,7 @@ const { stringify, parse } = JSON;
 const { apply } = Reflect;
 const { freeze, create } = Object;
 const PromiseOf = Promise;
+const ProxyOf = Proxy;
 const ErrorOf = Error;
 const StringOf = String;
 const inspect = Deno.inspect;
@@ -129,6 +130,13 @@ function bridgeMethod(name) {
   };
 }
 
+// A name that the host did not list is asked for all the same, and refused there with a code like any other. `then` and
+// `toJSON` are names that the language itself tries.
+function namedMethod(bridge, name) {
+  const method = bridge[name];
+  return method !== undefined || typeof name !== "string" || name === "then" || name === "toJSON" ? method : bridgeMethod(name);
+}
+
 async function answer() {
   while (true) {
     const reply = await receive();
@@ -218,7 +226,7 @@ async function main() {
   logLeft = job.console;
   const bridge = create(null);
   for (const name of job.methods) bridge[name] = bridgeMethod(name);
-  Object.defineProperty(globalThis, "adf", { value: freeze(bridge), enumerable: true });
+  Object.defineProperty(globalThis, "adf", { value: new ProxyOf(freeze(bridge), { get: namedMethod }), enumerable: true });
   for (const name of Object.keys(quiet)) console[name] = quiet[name];
   for (const name of job.hidden) delete globalThis[name];
   const argument = parse(job.argument);
