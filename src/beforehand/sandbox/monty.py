@@ -193,8 +193,8 @@ def _explained(job: Job, error: monty.MontyError) -> SandboxError:
 
 
 def _of_the_file(job: Job, inner: BaseException, text: str, line: int | None, frames: list[Any]) -> SandboxError:
-    if isinstance(inner, NotImplementedError) and "does not yet support" in text:
-        construct = text.partition("does not yet support ")[2]
+    construct = _lacking(inner, text)
+    if construct is not None:
         return job.error(LambdaUnsupported, f"Python lambdas have no {_without_article(construct)}: {_way_out(construct)}", line)
     if isinstance(inner, ModuleNotFoundError):
         return job.error(LambdaUnsupported, f"{text}: lambdas import a part of the standard library and nothing else; "
@@ -215,6 +215,18 @@ def _of_the_file(job: Job, inner: BaseException, text: str, line: int | None, fr
     return job.error(LambdaRaised, f"raised {name}: {text}" if text else f"raised {name}", line)
 
 
+def _lacking(inner: BaseException, text: str) -> str | None:
+    """The construct of Python that the interpreter says it has not got."""
+    if isinstance(inner, NotImplementedError):
+        if "import *" in text:
+            return "import *"
+        if "does not yet support" in text:
+            return text.partition("does not yet support ")[2]
+    if isinstance(inner, NameError) and text == "name 'super' is not defined":
+        return "super()"
+    return None
+
+
 def _without_article(construct: str) -> str:
     return construct.removeprefix("the ").removeprefix("a ")
 
@@ -225,6 +237,8 @@ _WAYS_OUT = {
     "'del'": "assign None, or use dict.pop",
     "global": "pass the value as an argument",
     "nonlocal": "return the value",
+    "import *": "import the names that are used",
+    "super()": "classes inherit nothing, so call the function that is meant by its name",
 }
 
 
