@@ -148,6 +148,7 @@ async def _ask(run: RunState, call: Call, batch: Batch) -> None:
             raise
         call.settle("blocked", f"Nobody could be asked for approval ({describe(error)}): the call was not run.")
         return
+    call.raise_if_left()  # the answer came too late, and is none
     if run.journal is not None and isinstance(answer, HumanAnswer):
         await _record_answer(run, call, answer)
     if call.failure is None:

@@ -121,12 +121,14 @@ async def execute(run: RunState, call: Call) -> None:
             await _go_over_inner_calls(run, call)
         await settle(run, call)
         return
+    call.raise_if_left()
     outer_scope = run.scope  # what waits may be another tool, which has called this one
     began = perf_counter() if run.hooks.after_tool_call else 0.0  # only they are told how long it took
     leaves = entered(run, call) if run.observed is not None else None
     try:
         kwargs = tool.kwargs_from_json(call.part.arguments) if call.args is None else tool.kwargs(call.args)
         run.tools_run += 1
+        call.begun = True
         value = _start(run, call, tool, kwargs)
         if type(value) is _Going:
             run.enter_guarded(begun_before_abort=True)

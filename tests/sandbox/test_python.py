@@ -13,6 +13,8 @@ LACKING = {
     ),
     "yield": ("def g():\n    yield 1\ndef main(a):\n    return list(g())", 2, "build a list"),
     "the 'del' statement": ("def main(a):\n    x = 1\n    del x", 3, "assign None"),
+    "import *": ("from math import *\ndef main(a):\n    return 1", 1, "the names that are used"),
+    "super()": ("class A:\n    def f(self):\n        return super().f()\ndef main(a):\n    return A().f()", 3, "by its name"),
     "a third-party import": ("import numpy\ndef main(a):\n    return 1", 1, "numpy"),
     "a late third-party import": ("def main(a):\n    import requests\n    return 1", 2, "requests"),
     "a sibling": ("from .rank import best\ndef main(a):\n    return best(a)", 1, "adf.sys_lambda"),

@@ -82,6 +82,19 @@ async def test_a_refused_bridge_call_has_its_code():
     assert (await run(source, language="ts")).value == "NOT_FOUND"
 
 
+async def test_a_name_that_is_computed_and_known_to_nobody_is_refused_with_a_code_too():
+    source = "export async function main(name) { try { await adf[name]({}) } catch (e) { return [e.code, e.message] } }"
+    code, message = (await run(source, "made_" + "up", language="ts")).value
+    assert (code, "made_up" in message) == ("NOT_FOUND", True)
+
+
+async def test_the_bridge_itself_is_no_promise_and_can_be_awaited_and_printed():
+    source = "export async function main() { const b = await adf; console.log(b); return [b === adf, JSON.stringify(b)] }"
+    outcome = await run(source, language="ts")
+    assert outcome.value == [True, "{}"]
+    assert "fs_read" in outcome.console
+
+
 async def test_a_js_file_is_javascript_and_no_typescript():
     assert (await run("export const main = (a) => a.n < 2 > (1)", {"n": 1}, language="js")).value is False
     with pytest.raises(LambdaRaised, match="is no program"):

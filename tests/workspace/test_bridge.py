@@ -3,9 +3,11 @@
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from beforehand.sandbox import BridgeRefused, Console, LambdaRaised, LambdaTimedOut, SandboxLimits, call
 from beforehand.settings import CodeExecution
+from beforehand.signals import AbortSignal
 from beforehand.workspace import Bridge, Gates, Workspace
 
 ROOMY = SandboxLimits(wall_time=60)
@@ -20,6 +22,29 @@ async def start(workspace, path="lib/start.py", argument=None, limits=ROOMY):
     """Run `main` of a workspace file, with the bridge a hook would have."""
     bridge = bridge_of(workspace, (path, "main"), limits)
     return await call(workspace.source(path), "main", argument, limits=limits, bridge=bridge, console=bridge.console)
+
+
+async def test_nothing_begins_once_the_time_is_over_or_the_run_aborted(place):
+    workspace, signal = Workspace(place), AbortSignal()
+    late = replace(bridge_of(workspace), deadline=asyncio.get_running_loop().time())
+    aborted = replace(bridge_of(workspace), signal=signal)
+    signal.set()
+    for bridge, why in ((late, "the lambda's time was over"), (aborted, "the run was aborted")):
+        with pytest.raises(BridgeRefused, match=f"INVALID_STATE: .*{why}"):
+            await bridge("fs_write", {"path": "a.txt", "content": ""})
+    assert not (place / "a.txt").exists()
+
+
+async def test_lambdas_that_call_lambdas_are_bounded_by_one_number_for_all(place):
+    (place / "lib" / "start.ts").write_text("""
+const both = (source) => Promise.all([1, 2].map(() => adf.sys_lambda({source}).catch((e) => e.code)))
+export const main = () => both("lib/start.ts:a")
+export const a = () => both("lib/start.ts:b")
+export const b = () => "done"
+""")
+    limits = SandboxLimits(wall_time=60, suspensions=3)
+    answers = (await start(Workspace(place), "lib/start.ts", limits=limits)).value
+    assert sorted(answers[0] + answers[1]) == ["LIMIT", "LIMIT", "LIMIT", "done"]
 
 
 async def test_files_are_written_read_listed_and_deleted(place):

@@ -1,6 +1,7 @@
 """What a lambda does with the run through its bridge: tools, the model, messages, approvals. And what it cannot."""
 
 import asyncio
+import threading
 
 import pytest
 
@@ -445,6 +446,99 @@ async def test_the_lambdas_time_goes_on_while_a_person_thinks_and_the_question_i
     assert (note.hook, note.call_id) == ("lib/x.ts:main", "lambda_1/1")
     (end,) = [e for e in events if e.type == "tool_execution_end"]
     assert (end.outcome, "before a person had answered" in end.result.text) == ("aborted", True)
+
+
+async def test_a_yes_that_comes_after_the_lambdas_time_is_none(place):
+    called = []
+
+    @tool
+    async def pay() -> str:
+        """Pay."""
+        called.append(1)
+        return "paid"
+
+    def on_ask(pending):  # as one that reads from a terminal does
+        threading.Event().wait(3)
+        return Approve()
+
+    gate = request_lambda(place, "await adf.pay({})", timeout=3)
+    result, events = await run([gate, asks], [pay], on_ask=on_ask)
+    assert isinstance(result.error, HookFailed)
+    assert called == []
+    assert [d.call_id for d in noted(result, "Withdrawn")] == ["lambda_1/1"]
+    (end,) = [e for e in events if e.type == "tool_execution_end"]
+    assert (end.outcome, "before a person had answered" in end.result.text) == ("aborted", True)
+
+
+@pytest.mark.parametrize("who", ["person", "gate"])
+async def test_a_call_whose_lambda_has_ended_does_not_begin_though_the_cancellation_is_swallowed(place, who):
+    reached, told, called = asyncio.Event(), asyncio.Event(), []
+
+    @tool
+    async def pay() -> str:
+        """Pay."""
+        called.append(1)
+        return "paid"
+
+    @tool
+    async def until_reached() -> str:
+        """Wait until somebody judges the payment."""
+        await reached.wait()
+        return ""
+
+    async def lets_pass(pending):
+        reached.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            pass
+        return Approve() if who == "person" else None
+
+    judge = asks if who == "person" else hook.before_tool_call(lets_pass)
+    judge = hook.before_tool_call(tools=["pay"])(judge.fn)
+    gate = request_lambda(place, "adf.pay({}).catch(() => 0); await adf.until_reached({})")
+
+    @hook.authorize_request
+    async def later(request):
+        await told.wait()
+
+    model = ScriptedModel([text("done")])
+    async with Agent(model=model, hooks=[gate, judge, later], tools=[pay, until_reached], on_ask=lets_pass) as agent:
+        talk = agent.conversation()
+        talk.on("decision", lambda event: event.record.verdict in ("Withdrawn", "Cut", "Late") and told.set())
+        result = await asyncio.wait_for(talk.run("Hi"), 30)
+    assert called == []
+    verdict = "Withdrawn" if who == "person" else "Cut"
+    assert [(d.verdict, d.call_id) for d in result.decisions if d.verdict in ("Withdrawn", "Cut", "Late")] == [
+        (verdict, "lambda_1/1")
+    ]
+
+
+async def test_a_question_of_a_lambda_that_has_ended_is_not_sent_though_the_cancellation_is_swallowed(place):
+    reached, swallowed = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def until_reached() -> str:
+        """Wait until somebody judges the question."""
+        await reached.wait()
+        return ""
+
+    @hook.authorize_request
+    async def lets_pass(request):
+        if request.request.messages[-1].text == "aside":
+            reached.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                swallowed.set()
+        else:
+            await swallowed.wait()
+
+    gate = request_lambda(place, "adf.model_invoke({prompt: 'aside'}).catch(() => 0); await adf.until_reached({})")
+    model = ScriptedModel([text("done"), text("asked")])
+    result, _ = await run([gate, lets_pass], [until_reached], model)
+    assert result.text == "done"
+    assert [request.messages[-1].text for request in model.requests] == ["Hi"]
 
 
 async def test_a_question_is_withdrawn_and_recorded_when_the_run_is_aborted(place):

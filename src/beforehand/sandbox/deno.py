@@ -22,11 +22,12 @@ import msgspec
 from ..errors import ConfigError
 from . import protocol
 from .contract import (
-    BridgeRefused, Job, LambdaBroken, LambdaMissing, LambdaOutOfMemory, LambdaRaised, LambdaTooManyCalls, LambdaUnsupported,
+    BridgeRefused, Job, LambdaBroken, LambdaMissing, LambdaOutOfMemory, LambdaRaised, LambdaUnsupported,
     SandboxError, methods_of, one_line, too_deep, too_large, too_much,
 )  # fmt: skip
 from .folders import new_folder
 from .process import bound
+from .turns import Turns
 
 _WORKER = Path(__file__).with_name("worker.js")
 _HEAP = 64
@@ -69,8 +70,7 @@ class DenoWorker:
         self._process: subprocess.Popen[bytes] | None = None
         self._loop = asyncio.get_running_loop()
         self._unsent = bytearray()
-        self._calls: set[asyncio.Task[None]] = set()
-        self._count = 0
+        self._calls = Turns()
         self._buried: asyncio.Future[None] | None = None
 
     async def start(self, spare: bool) -> None:
@@ -122,8 +122,7 @@ class DenoWorker:
 
     def kill(self) -> None:
         """End the process with all its threads, and every bridge call under way."""
-        for call in self._calls:
-            call.cancel()
+        self._calls.close()
         process = self._process
         if process is None or process.stdin is None or process.stdin.closed:
             return
@@ -166,11 +165,13 @@ class DenoWorker:
             while self._unsent:
                 del self._unsent[: os.write(self._stdin, self._unsent)]
         except BlockingIOError:
+            self._calls.answers_taken(False)
             self._loop.add_writer(self._stdin, self._flush)
             return
         except BrokenPipeError:
             self._unsent.clear()  # it has ended; reading tells
         self._loop.remove_writer(self._stdin)
+        self._calls.answers_taken(True)
 
     # --- from the worker ---
 
@@ -210,17 +211,14 @@ class DenoWorker:
         if frame.kind == protocol.ERROR:
             raise explained(job, _read_error(frame.payload))
         message = _read_call(frame.payload)
-        self._count += 1
-        if self._count > job.limits.suspensions:
-            raise job.error(LambdaTooManyCalls, f"made more than {job.limits.suspensions} bridge calls")
-        task = asyncio.ensure_future(self._bridge(job, message, result))
-        self._calls.add(task)
-        task.add_done_callback(self._calls.discard)
+        if (too_many := self._calls.count(job)) is not None:
+            raise too_many
+        _ = self._calls.start(self._bridge(job, message, result))
 
     async def _bridge(self, job: Job, message: _Called, result: asyncio.Future[bytes]) -> None:
         reply: dict[str, Any] = {"id": message.id}
         try:
-            reply["value"] = await job.bridge(message.method, message.argument)
+            reply["value"] = await self._calls.call(job, message.method, message.argument)
         except BridgeRefused as error:
             reply.update(code=error.code, message=error.message)
         except Exception as error:
@@ -241,7 +239,8 @@ class _Called(msgspec.Struct):
 
     id: int
     method: str
-    argument: Any
+    argument: msgspec.Raw
+    """Text until it is this call's turn: values take many times the room."""
 
 
 class _Raised(msgspec.Struct):

@@ -11,6 +11,7 @@ const { stringify, parse } = JSON;
 const { apply } = Reflect;
 const { freeze, create } = Object;
 const PromiseOf = Promise;
+const ProxyOf = Proxy;
 const ErrorOf = Error;
 const StringOf = String;
 const inspect = Deno.inspect;
@@ -18,9 +19,9 @@ const encoder = new TextEncoder();
 const encodeText = TextEncoder.prototype.encode;
 const decoder = new TextDecoder();
 const decodeText = TextDecoder.prototype.decode;
-const subarray = Object.getPrototypeOf(Uint8Array.prototype).subarray;
 const setBytes = Object.getPrototypeOf(Uint8Array.prototype).set;
 const lengthOf = Object.getOwnPropertyDescriptor(Object.getPrototypeOf(Uint8Array.prototype), "byteLength").get;
+const bufferOf = Object.getOwnPropertyDescriptor(Object.getPrototypeOf(Uint8Array.prototype), "buffer").get;
 const Bytes = Uint8Array;
 const toHex = Number.prototype.toString;
 const pad = String.prototype.padStart;
@@ -37,6 +38,9 @@ const exit = Deno.exit;
 const encode = (text) => apply(encodeText, encoder, [text]);
 const decode = (bytes) => apply(decodeText, decoder, [bytes]);
 const size = (bytes) => apply(lengthOf, bytes, []);
+// A piece of bytes that have a buffer to themselves. Not `subarray`: it asks the array for its constructor, which a lambda
+// can replace, and would show it the token.
+const piece = (bytes, from, to) => new Bytes(apply(bufferOf, bytes, []), from, to - from);
 
 let token = "";
 let logLeft = 0;
@@ -51,8 +55,9 @@ function send(kind, text) {
 }
 
 function writeAll(bytes) {
-  let done = 0;
-  while (done < size(bytes)) done += apply(writeOutput, stdout, [apply(subarray, bytes, [done])]);
+  const all = size(bytes);
+  let done = apply(writeOutput, stdout, [bytes]);
+  while (done < all) done += apply(writeOutput, stdout, [piece(bytes, done, all)]);
 }
 
 let buffer = new Bytes(65536);
@@ -80,7 +85,7 @@ async function receive() {
 }
 
 function free() {
-  return apply(subarray, buffer, [filled]);
+  return piece(buffer, filled, size(buffer));
 }
 
 // The message that the buffer begins with, once all of it is there.
@@ -91,15 +96,15 @@ function received() {
     if (size(buffer) < end) grow(end);
     return undefined;
   }
-  const text = decode(apply(subarray, buffer, [4, end]));
-  apply(setBytes, buffer, [apply(subarray, buffer, [end, filled])]);
+  const text = decode(piece(buffer, 4, end));
+  apply(setBytes, buffer, [piece(buffer, end, filled)]);
   filled -= end;
   return parse(text);
 }
 
 function grow(wanted) {
   const larger = new Bytes(wanted);
-  apply(setBytes, larger, [apply(subarray, buffer, [0, filled])]);
+  apply(setBytes, larger, [piece(buffer, 0, filled)]);
   buffer = larger;
 }
 
@@ -123,6 +128,13 @@ function bridgeMethod(name) {
       send("C", text);
     });
   };
+}
+
+// A name that the host did not list is asked for all the same, and refused there with a code like any other. `then` and
+// `toJSON` are names that the language itself tries.
+function namedMethod(bridge, name) {
+  const method = bridge[name];
+  return method !== undefined || typeof name !== "string" || name === "then" || name === "toJSON" ? method : bridgeMethod(name);
 }
 
 async function answer() {
@@ -210,10 +222,11 @@ async function main() {
   const job = receiveFirst();
   if (job === null) return;
   token = job.token;
+  grow(size(buffer)); // a buffer without the token: Deno reads the length of what it reads into where a lambda can listen
   logLeft = job.console;
   const bridge = create(null);
   for (const name of job.methods) bridge[name] = bridgeMethod(name);
-  Object.defineProperty(globalThis, "adf", { value: freeze(bridge), enumerable: true });
+  Object.defineProperty(globalThis, "adf", { value: new ProxyOf(freeze(bridge), { get: namedMethod }), enumerable: true });
   for (const name of Object.keys(quiet)) console[name] = quiet[name];
   for (const name of job.hidden) delete globalThis[name];
   const argument = parse(job.argument);

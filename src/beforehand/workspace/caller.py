@@ -37,19 +37,38 @@ class OnRecord(Exception):
     """Raised by work that was cancelled and has said itself what became of it."""
 
 
+class Errand:
+    """One thing that a lambda has the run do. Called, it says whether the lambda has left: nothing may begin for it then.
+
+    It needs saying beside the cancellation, which a handler or a hook can swallow, and which waits for the event loop.
+    """
+
+    __slots__ = ("_deadline", "left")
+
+    def __init__(self, deadline: float) -> None:
+        self._deadline = deadline
+        self.left = False
+
+    def __call__(self) -> bool:
+        return self.left or asyncio.get_running_loop().time() >= self._deadline
+
+
 class Caller:
     """One hook at work, or one tool that runs code. `asking` is its function, `call_id` the tool call it is about.
 
-    `failure` is a failure inside it that must end the run.
+    `deadline` is the event loop's time at which it has to be done, `failure` a failure inside it that must end the run.
     """
 
-    def __init__(self, run: RunState, asking: Any, *, name: str, where: str, seam: str, call_id: str | None) -> None:
+    def __init__(
+        self, run: RunState, asking: Any, *, name: str, where: str, seam: str, call_id: str | None, deadline: float
+    ) -> None:
         self.run, self.asking, self.name, self.where, self.seam, self.call_id = run, asking, name, where, seam, call_id
         counted = run.lambdas = run.lambdas or {}
         counted[call_id] = counted.get(call_id, 0) + 1
         self.id = f"lambda_{counted[call_id]}"
         self.prefix = self.id if call_id is None else f"{call_id}/{self.id}"
         self.calls = self.asks = 0
+        self.deadline = deadline
         self.failure: RunError | None = None
         self._under_way: dict[asyncio.Future[Any], str] = {}
 
@@ -86,7 +105,10 @@ class Caller:
         begun = [call for call in self.run.calls.values() if call.id.startswith(f"{self.prefix}/") and call.tool is not None]
         return any(replay_policy(self.run, call)[0] == "never" for call in begun)
 
-    async def do(self, work: Coroutine[Any, Any, Result], what: str) -> Result:
+    def errand(self) -> Errand:
+        return Errand(self.deadline)
+
+    async def do(self, work: Coroutine[Any, Any, Result], what: str, errand: Errand) -> Result:
         """Do something with the run, in a task of its own. When the lambda ends first, the task is cancelled and left behind.
 
         What becomes of it then is recorded.
@@ -101,6 +123,7 @@ class Caller:
         try:
             await asyncio.wait({task})
         except asyncio.CancelledError:
+            errand.left = True
             task.cancel()
             leaving = asyncio.ensure_future(self._record_end(task, what))
             _leaving.add(leaving)

@@ -102,7 +102,7 @@ class LambdaFunction:
         console = Console(self.limits.console)
         caller = Caller(
             context.run._run, self, name=self.__name__, where=self.path, seam=self.spec.name,
-            call_id=context.run.parent_call_id if not self.spec.by_tool else _call_id(context),
+            call_id=context.run.parent_call_id if not self.spec.by_tool else _call_id(context), deadline=deadline,
         )  # fmt: skip
         interrupt = caller.run.interrupt
         try:
