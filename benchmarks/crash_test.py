@@ -1,8 +1,9 @@
 """Runs that are killed with SIGKILL again and again, and resumed until they end: is anything done twice, or lost?
 
 Each run has ten turns over real HTTP; every turn calls a tool that may never be repeated and one that may. What the tools
-do is appended to a file of its own. Half of the runs die at a random moment, the others right before or after one of the
-journal's commits, so that every boundary between two records is met. `python benchmarks/crash_test.py [runs] [seed]`.
+do is appended to a file of its own. The run is steered before it begins and while it goes on. Half of the runs die at a
+random moment, the others right before or after one of the journal's commits, so that every boundary between two records is
+met. `python benchmarks/crash_test.py [runs] [seed]`.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from beforehand import Agent, Block, Limits, Queue, Replace, ToolContext, hook, tool
+from beforehand import Agent, Block, Conversation, Limits, Queue, Replace, ToolContext, hook, tool
 from beforehand.backtest import backtest
 from beforehand.cli.loopback import loopback
 from beforehand.errors import UnknownRun
@@ -53,12 +55,23 @@ class Effects:
         return Counter((what, key) for what, _, key in (line.partition(" ") for line in lines))
 
 
-def make_agent(folder: Path, base_url: str, journal: Journal) -> Agent:
+EARLY = "mind the pennies"
+STEERED = {2: "the third bill is a big one", 8: "nearly there"}
+FOLLOWS = {5: "file the bills", 8: "and close the book"}
+"""What is said before the run begins, and when a bill is paid."""
+
+
+def make_agent(folder: Path, base_url: str, journal: Journal, talks: Sequence[Conversation] = ()) -> Agent:
     effects = Effects(folder / "effects.txt")
 
     @tool
     def pay(ctx: ToolContext, n: int) -> str:
         effects.add("pay", ctx.idempotency_key)
+        for talk in talks:
+            if n in STEERED:
+                talk.steer(STEERED[n])
+            if n in FOLLOWS:
+                talk.follow_up(FOLLOWS[n])
         return f"paid {n}, card 4111-1111"
 
     @tool(replay="safe")
@@ -101,12 +114,17 @@ def work(folder: str, base_url: str, durability: Any, die_at: int | None, ready:
     journal.db.set_trace_callback(traced)
 
     async def go() -> None:
-        agent = make_agent(Path(folder), base_url, journal)
+        talks: list[Conversation] = []
+        agent = make_agent(Path(folder), base_url, journal, talks)
+        talk = agent.conversation()
+        talks.append(talk)
         ready.send(True)
         try:
-            result = await agent.resume(RUN)
+            result = await talk.resume_recorded(RUN)
         except UnknownRun:
-            result = await agent.run("Pay the ten bills.", run_id=RUN)
+            talk.steer(EARLY)
+            result = await talk.run("Pay the ten bills.", run_id=RUN)
+        (Path(folder) / "said.txt").write_text("\n".join(m.text for m in talk.messages if m.role == "user"))
         (Path(folder) / "result.txt").write_text(f"{result.stop_reason}\n{result.text}")
         await agent.aclose()
 
@@ -192,6 +210,15 @@ def check(folder: Path) -> Counter[str]:
     unknown = tally["uncertain"]
     assert text == f"{TURNS - unknown} paid, {unknown} unknown, 1 blocked, {2 * TURNS} results", text
     assert b"4111-1111" not in b"".join(r.body for r in records)
+    said = Counter((folder / "said.txt").read_text().splitlines())
+    assert said[EARLY] == 1, f"{EARLY!r} is there {said[EARLY]} times"
+    on_record = Counter(r.data["message"]["content"] for r in records if r.kind == "queued")
+    for told in (STEERED, FOLLOWS):
+        for n, what in told.items():
+            if ended[f"pay{n}"] == "ran":
+                assert on_record[what] == 1, f"{what!r} is on record {on_record[what]} times"
+            assert said[what] == on_record[what] <= 1, f"{what!r} is on record {on_record[what]} times, and there {said[what]}"
+            tally["said"] += said[what]
     return tally
 
 
@@ -276,7 +303,8 @@ if __name__ == "__main__":
     )
     print(
         f"calls: {figures['ran']} ran, {figures['uncertain']} uncertain, {figures['blocked']} blocked, "
-        f"{figures['repeated']} repeated"
+        f"{figures['repeated']} repeated; {figures['said']} of {4 * figures['runs']} messages were queued in time, each of them "
+        "is in the history once"
     )
     print("each `never` effect at most once, each outcome recorded once, final texts right, verify clean, 0 runs lost;")
     print("put to the same hooks again nothing changes, put to one more hook exactly the calls that it is about")

@@ -15,7 +15,7 @@ from .conversation import Conversation
 from .decisions import HumanAnswer
 from .emitter import Emitter, Listener
 from .errors import ConfigError, FrozenError, UsageError
-from .eventstream import EventStream
+from .eventstream import EventStream, FoundStream
 from .hooks.hook import Hook
 from .innerloops import Loops, supervise
 from .limits import Limits, Recovery
@@ -235,7 +235,8 @@ class Agent:
         A run of an inner loop goes on in a loop of that name.
         """
         talk = self.conversation()
-        going = talk.of_recorded(run_id).resume_recorded(run_id, answers, check=check, deps=deps, strict=strict)
+        where = await talk.of_recorded(run_id)
+        going = where.resume_recorded(run_id, answers, check=check, deps=deps, strict=strict)
         return await (supervise(talk, going) if self.plan.loops else going)
 
     def stream_resume(
@@ -245,8 +246,12 @@ class Agent:
         """`resume` as an async iterator of events, from where the record ends."""
         talk = self.conversation()
         around = functools.partial(supervise, talk) if self.plan.loops else None
-        where = talk.of_recorded(run_id)
-        return where.stream_recorded(run_id, answers, deps=deps, strict=strict, events=events, around=around)
+
+        async def find() -> EventStream:
+            where = await talk.of_recorded(run_id)
+            return where.stream_recorded(run_id, answers, deps=deps, strict=strict, events=events, around=around)
+
+        return FoundStream(find)
 
     def stream(
         self,

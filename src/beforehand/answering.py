@@ -22,9 +22,9 @@ async def answer_waiting(journal: Store, run_id: str, call_id: str, answer: Huma
     The call may be one of a sub-agent, named by its own run or by the outer one. Returns the id of the run to resume.
     Raises `UnknownAnswer` for a call that does not wait, or not any more, and `RunBusy` while somebody goes on with the run.
     """
-    run_id, call_id = _outermost(journal, run_id, call_id)
+    run_id, call_id = await journal.reading(_outermost, journal, run_id, call_id)
     async with _held(journal, run_id):
-        recorded = load(journal, run_id)
+        recorded = await journal.reading(load, journal, run_id)
         pending = recorded.past.pending
         if call_id not in pending:
             raise UnknownAnswer(_why_not(recorded, call_id))
@@ -35,27 +35,47 @@ async def answer_waiting(journal: Store, run_id: str, call_id: str, answer: Huma
 async def settle_call(journal: Store, run_id: str, call_id: str, result: ToolResult, by: str) -> str:
     """Record what became of a call whose process ended while it ran: the run takes `result` as its outcome when it goes on.
 
-    Returns the id of the run the call is recorded in. Raises `UsageError` for any other call, and `RunBusy` while somebody
-    goes on with the run.
+    Like an answer it is recorded in the runs around as well, and lets a worker go on that has given the run up. Returns the
+    id of the run to resume. Raises `UsageError` for any other call, and `RunBusy` while somebody goes on with the run.
     """
-    owner, inner = places_of(journal, run_id, call_id)[-1]
-    async with _held(journal, owner):
-        recorded = load(journal, owner)
+    places = await journal.reading(_places_around, journal, run_id, call_id)
+    outermost, (owner, inner) = places[0][0], places[-1]
+    async with _held(journal, outermost):
+        recorded = await journal.reading(load, journal, owner)
         call = recorded.past.calls.get(inner)
         if call is None or call.intent is None:
             begun = [name for name, c in recorded.past.calls.items() if c.intent is not None and c.outcome is None]
             hint = f"; without an outcome: {', '.join(begun)}" if begun else ""
             raise UsageError(f"no call {inner!r} of run {owner} has begun{hint}")
         if call.outcome is not None:
-            raise UsageError(f"call {inner} of run {owner} has an outcome: {call.outcome['outcome']}")
+            raise UsageError(f"call {inner} of run {owner} has an outcome: {_too_late(call.outcome['outcome'])}")
         if call.settled is not None:
             raise UsageError(f"call {inner} of run {owner} has been settled already")
         if recorded.past.suspended is not None:
             raise UsageError(f"call {inner} of run {owner} waits for a person inside: answer that (`beforehand approvals`)")
-        log = RunLog(journal, recorded.head)
-        log.add("settled", {"call": inner, "result": result, "by": by})
-        await log.write(durable=True)
-    return owner
+        for around, named in reversed(places):
+            log = RunLog(journal, await journal.reading(journal.head, around))
+            log.add("settled", {"call": named, "result": result, "by": by})
+            await log.write(durable=True)
+    return outermost
+
+
+def _too_late(outcome: str) -> str:
+    return "the run went on without knowing it, and told the model so (uncertain)" if outcome == "uncertain" else outcome
+
+
+def _places_around(journal: Store, run_id: str, call_id: str) -> list[tuple[str, str]]:
+    """A call as all runs know it that are around it, the outermost first."""
+    while (around := _around(journal, run_id)) is not None:
+        run_id, call_id = around[0], f"{around[1]}/{call_id}"
+    return places_of(journal, run_id, call_id)
+
+
+def _around(journal: Store, run_id: str) -> tuple[str, str] | None:
+    """The run in one of whose calls this one was made, and that call."""
+    parent_call = journal.first(run_id).data.get("parent_call")
+    parent = run_id.removesuffix(f"/{parent_call}") if parent_call is not None else run_id
+    return None if parent == run_id or not journal.has(parent) else (parent, parent_call)
 
 
 @contextlib.asynccontextmanager
@@ -70,15 +90,12 @@ async def _held(journal: Store, run_id: str) -> AsyncIterator[None]:
 
 def _outermost(journal: Store, run_id: str, call_id: str) -> tuple[str, str]:
     """A waiting call as the outermost run that waits for it knows it."""
-    while True:
-        parent_call = journal.records(run_id)[0].data.get("parent_call")
-        parent = run_id.removesuffix(f"/{parent_call}") if parent_call is not None else run_id
-        if parent == run_id or not journal.has(parent):
-            return run_id, call_id
-        named = f"{parent_call}/{call_id}"
+    while (around := _around(journal, run_id)) is not None:
+        parent, named = around[0], f"{around[1]}/{call_id}"
         if named not in load(journal, parent).past.suspended_calls:
-            return run_id, call_id
+            break
         run_id, call_id = parent, named
+    return run_id, call_id
 
 
 def _why_not(recorded: Recorded, call_id: str) -> str:

@@ -24,7 +24,7 @@ from .journal.recall import Recall
 from .journal.store import Store
 from .limits import Limits, Recovery
 from .loop import run_loop
-from .messages import AssistantMessage, Options, Request, ToolSpec
+from .messages import AssistantMessage, Message, Options, Request, ToolSpec
 from .models.base import NO_CALL_INFO, CallInfo, Model, ModelEvent
 from .plan import HookSource, Plan
 from .queues import Queues
@@ -66,14 +66,16 @@ async def backtest(
     `since` is in microseconds since 1970; `progress` is told how many runs of how many are done.
     """
     wanted = None if run_ids is None else set(run_ids)
-    known = {row.run_id: row for row in journal.runs()}
+    known = {row.run_id: row for row in await journal.reading(journal.runs)}
     rows = [r for r in known.values() if r.first.at >= since and (wanted is None or r.run_id in wanted)]
     differences: list[Difference] = []
     unreadable: list[str] = []
     values = 0
     for number, row in enumerate(rows, 1):
         try:
-            shadow = await _go_over(load(journal, row.run_id), *_hooks_of(row, known, hooks))
+            recorded = await journal.reading(load, journal, row.run_id)
+            before = await journal.reading(recorded.before)
+            shadow = await _go_over(recorded, before, *_hooks_of(row, known, hooks))
             differences += shadow.differences
             values += shadow.judged
         except (BeforehandError, LookupError, TypeError, ValueError, msgspec.MsgspecError) as error:
@@ -99,10 +101,10 @@ def _hooks_of(row: RunRow, known: Mapping[str, RunRow], hooks: Callable[[str], H
     return around.inheriting(_hooks_of(outer, known, hooks)[0]), frozenset(named - inherited)
 
 
-async def _go_over(recorded: Recorded, hooks: HookSet, own: frozenset[str] | None) -> Shadow:
+async def _go_over(recorded: Recorded, before: Sequence[Message], hooks: HookSet, own: frozenset[str] | None) -> Shadow:
     past = recorded.past
     loop = past.start["loop"]
-    history = History(recorded.before())
+    history = History(before)
     queues = Queues(*past.start["queue_modes"])
     run = RunState(_plan(past), history, Emitter(), queues)
     run.set_id(recorded.run_id)

@@ -43,11 +43,11 @@ class Channel:
 
     def steer(self, message: str | Message) -> None:
         """Put a message before the run's next request; the calls under way are finished first."""
-        self._queues.steering.append(queued(message, "steer"))
+        self._queue(self._queues.steering, queued(message, "steer"))
 
     def follow_up(self, message: str | Message) -> None:
         """Put a message after everything the run would do by itself."""
-        self._queues.follow_up.append(queued(message, "follow_up"))
+        self._queue(self._queues.follow_up, queued(message, "follow_up"))
 
     def abort(self, reason: str | None = None) -> None:
         """Stop the run under way. Nothing more leaves; history stays valid; queued messages stay queued. No-op when idle."""
@@ -88,6 +88,8 @@ class Channel:
         return (*self._queues.steering, *self._queues.follow_up)
 
     def clear_queues(self) -> None:
+        if self._running is not None and self._running.journal is not None:
+            self._running.journal.waiting.clear()
         self._queues.steering.clear()
         self._queues.follow_up.clear()
 
@@ -100,6 +102,11 @@ class Channel:
         return self._events.on(name, listener)
 
     # --- inside ---
+
+    def _queue(self, queue: list[Message], message: Message) -> None:
+        queue.append(message)
+        if self._running is not None and self._running.journal is not None:
+            self._running.journal.waiting.note()
 
     def _free(self) -> None:
         """Raise `ConversationBusy` while a run is under way."""

@@ -107,11 +107,11 @@ class Conversation(Channel):
 
     # --- recorded runs ---
 
-    def of_recorded(self, run_id: str) -> Conversation:
+    async def of_recorded(self, run_id: str) -> Conversation:
         """Where a recorded run belongs: this talk, or one of its inner loops. `ConfigError` for a loop that is not there."""
         from . import durable
 
-        name = durable.loop_of(self.plan, run_id)
+        name = await durable.loop_of(self.plan, run_id)
         return self if name == "main" else self.loop(name)
 
     async def resume_recorded(
@@ -291,7 +291,7 @@ class Conversation(Channel):
 
         async with durable.until_its_end(old, "a new prompt came instead of an answer"):
             await abandon(old, waiting)
-        self._recorded = old.run_id, old.first_message, len(self._history)
+        self._recorded = None if old.lasting is not None else (old.run_id, old.first_message, len(self._history))
 
     def _begin(self, run: RunState, kind: Literal["run", "compaction"] = "run", resumed: bool = False) -> None:
         self._free()

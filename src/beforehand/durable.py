@@ -22,10 +22,12 @@ from .journal.details import kept_all
 from .journal.fingerprint import differences, of_tool, prints_of
 from .journal.log import RunLog
 from .journal.opening import RunExists
-from .journal.past import MALFORMED, Past, check_chain, decisions_in, read_past
+from .journal.past import MALFORMED, Past, check_chain, decisions_in, decisions_inside, read_past, unreadable
 from .journal.queries import Head
 from .journal.sqlite import encode, now
+from .journal.shortened import read_shortened
 from .journal.store import Store
+from .journal.waiting import begin_waiting
 from .limits import Limits
 from .messages import Message, Usage
 from .results import RunResult, text_of_run
@@ -56,11 +58,14 @@ async def begin_record(run: RunState, prompts: Sequence[Message], base: Mapping[
     parent = run.parent_run_id
     if parent is None:
         _check_id(run.run_id)
+    if waiting := begin_waiting(run.queues, run.run_id, prompts):
+        start["queued"] = kept_all(waiting)
     entry = ("run", now(), encode(start))
     try:
         await journal.ready()
         head, run.lease = await journal.begin(run.run_id, entry, parent)
     except RunExists:
+        run.queues.numbers = None
         raise UsageError(
             f"a run {run.run_id!r} is in {journal.path} already: resume it with agent.resume(...), or take another run_id"
         ) from None
@@ -132,6 +137,12 @@ class Recorded(msgspec.Struct):
         """The history it began with."""
         return history_before(self.journal, self.past.start)
 
+    def left(self) -> tuple[list[Message], tuple[Message, ...]]:
+        """The history that the conversation goes on from, and the messages whose place a summary has taken."""
+        whole = [*self.before(), *self.past.messages]
+        shortened = (self.past.end or self.past.suspended or {}).get("shortened")
+        return (whole, ()) if shortened is None else read_shortened(shortened, whole)
+
     @property
     def prompts(self) -> list[Message]:
         return [message_of(m) for m in self.past.start["prompts"]]
@@ -181,14 +192,15 @@ def history_before(journal: Store, start: Mapping[str, Any]) -> list[Message]:
     return [message for messages in reversed(earlier) for message in messages]
 
 
-def loop_of(plan: Any, run_id: str) -> str:
+async def loop_of(plan: Any, run_id: str) -> str:
     """The name of the loop in which a recorded run was made. Raises `UnknownRun`."""
     journal = journal_of(plan)
-    head = journal.head(run_id)
+    await journal.ready()
+    first = await journal.reading(journal.first, run_id)
     try:
-        return str(journal.records(run_id)[0].data["loop"])
-    except MALFORMED:
-        raise JournalUnreadable(f"run {head.run_id} has no record of its start") from None
+        return str(first.data["loop"])
+    except MALFORMED as error:
+        raise unreadable(first, error) from None
 
 
 async def take_up(
@@ -206,15 +218,17 @@ async def take_up(
         if (loop := recorded.past.start["loop"]) != run.loop:
             raise UsageError(f"run {run_id} was made in loop {loop!r}, and this is {run.loop!r}: resume it with agent.resume()")
         await record_answers(recorded, answers)
-        for message in await journal.reading(recorded.before):
-            history.append(message)
-        run.first_message = len(history)
         if recorded.finished or recorded.waits:
-            for message in recorded.past.messages:
-                history.append(message)
             recorded.result = await journal.reading(recorded_result, recorded)
+            for message in (await journal.reading(recorded.left))[0]:
+                history.append(message)
+            if run.parent_call_id is not None and run.plan.hooks.rules is not None:  # its caller goes on, and goes on counting
+                run.plan.hooks.rules.restore_counts(recorded.past.fired)
             lease.release()
         else:
+            for message in await journal.reading(recorded.before):
+                history.append(message)
+            run.first_message = len(history)
             await _begin_again(run, recorded, strict)
             run.lease = lease
         return recorded
@@ -239,6 +253,7 @@ async def _begin_again(run: RunState, recorded: Recorded, strict: bool) -> None:
         run.attempts.failures, run.attempts.last = failures, None if last is None else tuple(last)
     run.queues.steering_mode, run.queues.follow_up_mode = past.start["queue_modes"]
     log = RunLog(recorded.journal, recorded.head, past)
+    log.inside = await recorded.journal.reading(decisions_inside, recorded.journal, recorded.run_id, past)
     log.add("resumed", {"pid": os.getpid(), "changed": changed})
     await log.write()
     log.begin(run)
@@ -293,10 +308,12 @@ def recorded_result(recorded: Recorded) -> RunResult:
     pending = () if past.suspended is None else tuple([read(p, PendingApproval) for p in past.suspended["pending"]])
     turns = end.get("turns", past.suspended["turn"] if past.suspended is not None else 0)
     error = None if end.get("error") is None else read_error(end["error"])
+    removed = recorded.left()[1] if "shortened" in (past.end or past.suspended or {}) else ()
     return RunResult(
         text=text_of_run(past.messages), messages=tuple(past.messages), usage=read(end.get("usage", {}), Usage),
         stop_reason=end.get("stop_reason", "suspended"), decisions=decisions, error=error, pending=pending,
         run_id=recorded.run_id, turns=turns, cost=end.get("cost", 0.0), reason=end.get("reason"),
+        removed=removed,
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any
 
 from .emitter import Emitter
@@ -122,6 +122,25 @@ class EventStream:
             if self._line.ended:
                 for unsubscribe in self._unsubscribe:
                     unsubscribe()
+
+
+class FoundStream(EventStream):
+    """The events of a run that is looked up first: `find` is awaited when the first event is asked for."""
+
+    def __init__(self, find: Callable[[], Awaitable[EventStream]]) -> None:
+        self._find: Callable[[], Awaitable[EventStream]] | None = find
+        self._run, self._line = None, _Line()
+
+    async def __anext__(self) -> Event:
+        find, self._find = self._find, None
+        if find is not None:
+            try:
+                found = await find()
+            except BaseException:
+                self._line.ended = True
+                raise
+            super().__init__(found._state, found._start, found._emitter, found._names, found._on_left)
+        return await super().__anext__()
 
 
 _LEFT = "the reader of the stream left"

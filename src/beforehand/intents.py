@@ -234,7 +234,7 @@ def _recall(run: RunState, call_id: str, past: Any) -> None:
         _recall(run, inner_id, inner)
         if result.usage is not None:
             run.add_usage(result.usage, "")
-    run.decisions += [d for d in run.journal.inside(run.run_id, call_id) if d not in run.decisions]
+    run.decisions += [d for d in run.journal.inside.get(call_id, ()) if d not in run.decisions]
     _what_hooks_wanted(run, call_id, "after_tool_call")
 
 

@@ -8,11 +8,13 @@ from .messages import Message
 class Queues:
     """A conversation's waiting messages. A message leaves its queue when the history holds it, not before."""
 
-    __slots__ = ("follow_up", "follow_up_mode", "steering", "steering_mode")
+    __slots__ = ("follow_up", "follow_up_mode", "numbers", "steering", "steering_mode")
 
     def __init__(self, steering_mode: str = "one-at-a-time", follow_up_mode: str = "one-at-a-time") -> None:
         self.steering: list[Message] = []  # lists: a deque takes 760 bytes, and a queue here is short
         self.follow_up: list[Message] = []
+        self.numbers: dict[int, tuple[str, int, Message]] | None = None
+        """By identity, which run has a message on record, and under which number. Made when one has."""
         self.steering_mode = steering_mode
         self.follow_up_mode = follow_up_mode
 
@@ -32,4 +34,23 @@ class Queues:
             for i, waiting in enumerate(queue):
                 if waiting is message:
                     del queue[i]
+                    if self.numbers is not None:
+                        self.numbers.pop(id(message), None)
                     return
+
+    # --- for the record ---
+
+    def number(self, message: Message, run_id: str, number: int) -> None:
+        """This run has the message on record."""
+        if self.numbers is None:
+            self.numbers = {}
+        self.numbers[id(message)] = run_id, number, message
+
+    def number_in(self, run_id: str, message: Message) -> int | None:
+        """The number under which a run has a message on record."""
+        found = None if self.numbers is None else self.numbers.get(id(message))
+        return found[1] if found is not None and found[0] == run_id else None
+
+    def numbers_of(self, run_id: str) -> set[int]:
+        """All that a run has on record, those of messages that wait no longer and were not stored too."""
+        return {number for of, number, _ in (self.numbers or {}).values() if of == run_id}

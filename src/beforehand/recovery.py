@@ -111,6 +111,8 @@ async def recover(run: RunState, incoming: list[Message], turns: Turns) -> None:
             run.journal.retried(_announced(run), attempts.failures, attempts.last)
         run.stop_reason, run.error, run.reason = None, None, None
         run.poll_first, run.resend, run.askers = True, False, ()
+        if run.journal is not None:
+            run.journal.refill(run)
         await turns(run, incoming)
     if _answered(run, since):
         attempts.failures, attempts.last = 0, None

@@ -37,7 +37,9 @@ class _Child:
     def __init__(self, agent: Any, parent: RunState, call_id: str, inherit: bool, events: bool) -> None:
         self.parent, self.call_id, self.inherit = parent, call_id, inherit
         plan = agent.plan
-        hooks = HookSource(plan.hooks.current.inheriting(parent.hooks)) if inherit else plan.hooks
+        hooks = plan.hooks
+        if inherit:
+            hooks = HookSource(plan.hooks.current.inheriting(parent.hooks), _counters(plan.hooks, parent.plan.hooks))
         on_ask = no_channel if parent.plan.on_ask is no_channel else plan.on_ask or parent.plan.on_ask
         calling = parent.calls.get(call_id)
         if on_ask is None and calling is not None and calling.parent_id is not None:
@@ -83,6 +85,33 @@ class _Child:
     async def resume(self, answers: Mapping[str, Any]) -> ToolResult:
         own = {call_id.removeprefix(f"{self.call_id}/"): answer for call_id, answer in answers.items() if answer is not None}
         return await self.work(self.talk.resume(own, check=False))
+
+
+AROUND = "around/"
+"""Stands before the keys of rules that a sub-agent has from its caller: both may have loaded the same file."""
+
+
+class _Counters:
+    """How often the rules of a sub-agent have fired, and those it has from its caller, so that its own record says it at once."""
+
+    def __init__(self, own: HookSource, around: HookSource) -> None:
+        self._own, self._around = own, around
+
+    def counts(self) -> dict[str, int]:
+        own, around = self._own.rules, self._around.rules
+        found: dict[str, int] = {} if own is None else own.counts()
+        return found if around is None else {**found, **{AROUND + key: n for key, n in around.counts().items()}}
+
+    def restore_counts(self, counts: Mapping[str, int]) -> None:
+        if self._own.rules is not None:
+            self._own.rules.restore_counts({key: n for key, n in counts.items() if not key.startswith(AROUND)})
+        if self._around.rules is not None:
+            outer = {key.removeprefix(AROUND): n for key, n in counts.items() if key.startswith(AROUND)}
+            self._around.rules.restore_counts(outer)
+
+
+def _counters(own: HookSource, around: HookSource) -> _Counters | None:
+    return None if own.rules is None and around.rules is None else _Counters(own, around)
 
 
 def _nobody(pending: PendingApproval) -> Deny:

@@ -507,7 +507,7 @@ def test_resume_asks_whoever_sits_there_and_after_ctrl_c_the_question_stays(
 
 START = {
     "agent": "a", "model": "m", "provider": "p", "tools": {}, "hooks": {}, "prompts": [],
-    "base": {"after": "before"}, "parent_call": "c0",
+    "base": {"after": "before"}, "parent_call": "c0", "queued": [{"role": "user", "content": "early"}],
 }  # fmt: skip
 USAGE = {"input_tokens": 1, "output_tokens": 2}
 END = {"stop_reason": "ended", "turns": 1, "calls": 1, "usage": USAGE, "cost": 0.5}
@@ -525,6 +525,10 @@ DECISION = {"hook": "g", "where": "f.py:1", "verdict": "Drop", "duration": 0.25,
     [
         ("run", None, "event inside the call c0"),
         ("run", None, "event follows the run before"),
+        ("run", None, "event waiting already early"),
+        ("queued", {"number": 1, "message": {"role": "user", "content": "hurry", "origin": "follow_up"}},
+         "event follow-up waits hurry"),
+        ("cleared", {"numbers": [1, 2]}, "event queues cleared 2 messages taken out again"),
         ("released", {"message": "r-1", "kind": "text", "text": "Hel", "chars": 3}, "event shown 3 characters of text: Hel"),
         ("retracted", {"message": "r-1", "chars": 3}, "event taken back 3 characters shown no longer count"),
         ("message", said(content=[{"type": "thinking", "text": "hm"}]), "event model thinks hm"),

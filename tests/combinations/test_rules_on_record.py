@@ -12,6 +12,7 @@ from beforehand import Agent, Hook, Interrupt, Limits, Resend, ToolContext, tool
 from beforehand.testing import FunctionModel, error, text, tool_call
 
 from combinations.cuts import World, every_cut
+from journal.cutting import all_records, cut, parents
 
 
 def work(world: World) -> Any:
@@ -107,3 +108,47 @@ async def test_resends_are_counted_across_a_resume(tmp_path: Path, seam: str, li
 
     whole, _ = await every_cut(tmp_path, make)
     assert whole.stop_reason == ("resend_limit" if seam != "finish_turn" else whole.stop_reason)
+
+
+@pytest.mark.parametrize("whose", ["the caller's", "its own"])
+async def test_a_rule_fires_inside_a_sub_agent_as_often_as_it_may_however_often_the_run_is_cut(
+    tmp_path: Path, whose: str
+) -> None:
+    """Both have loaded a file of the same name, with a rule in the same place that has a limit of its own."""
+    folders = {}
+    for name, regex, most in (("outer", "x", 2), ("inner", "never", 9)) if whose == "the caller's" else (
+        ("outer", "never", 9), ("inner", "x", 2)
+    ):  # fmt: skip
+        (tmp_path / name).mkdir()
+        rule = {"target": "tool", "event": "before", "regex": regex, "actions": BLOCK, "label": "limited", "maxTriggers": most}
+        folders[name] = rules(tmp_path / name, rule)
+
+    @tool(replay="safe")
+    async def add(x: int) -> str:
+        return f"worked {x}"
+
+    def calling(request: Any) -> Any:
+        n = sum(m.role == "tool" for m in request.messages)
+        return text("done") if n == 4 else tool_call("add", {"x": n}, id=f"a{n}")
+
+    def asking(request: Any) -> Any:
+        return text("over") if request.messages[-1].role == "tool" else tool_call("helper", {"prompt": "go"}, id="h")
+
+    def make(path: Path) -> Agent:
+        helper = Agent(model=FunctionModel(calling), tools=[add], hooks=[folders["inner"]]).as_tool("helper", "Helps.")
+        return Agent(model=FunctionModel(asking), tools=[helper], hooks=[folders["outer"]], journal=path)
+
+    async with make(tmp_path / "whole.db") as whole:
+        await whole.run("go", run_id="R")
+    records, of = all_records(tmp_path / "whole.db"), parents(tmp_path / "whole.db")
+    for end in range(1, len(records)):
+        cut(records[:end], of, tmp_path / f"{end}.db").close()
+        async with make(tmp_path / f"{end}.db") as again:
+            assert (await again.resume("R")).text == "over"
+            inside = again.plan.journal.records("R/h")
+            outcomes = [r.data["outcome"] for r in inside if r.kind == "outcome"]
+            assert outcomes == ["blocked", "blocked", "ran", "ran"], f"{end}: {records[end - 1].kind}"
+            if whose == "the caller's" and "R/h" in {r.run_id for r in records[:end]}:
+                limit = [r["firings"] for r in again.get_json_hooks() if r["label"] == "limited"]
+                over = any(r.run_id == "R" and r.kind == "end" for r in records[:end])
+                assert limit == [2] or over, f"{end}: {records[end - 1].kind}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from durable.cluster import Cluster
 from durable.crashing import crash
 from durable.workers import Worker
 
-from beforehand import Agent, Approve, Ask, Deny, Edit, hook, tool
+from beforehand import Agent, Approve, Ask, Deny, Edit, ToolResult, hook, tool
+from beforehand.answering import settle_call
 from beforehand.engine import Engine, QueueLimits
 from beforehand.errors import (
     ConfigError, RunBusy, RunError, UnknownAnswer, UnknownRun, UsageError,
@@ -101,6 +103,38 @@ class TestInOneProcess:
             await engine.resume("r")
             await engine.resume("r")
             assert (await engine.result("r", timeout=60)).text == "well"
+
+    async def test_a_message_that_waited_when_a_run_was_cut_off_is_taken_in_by_the_worker_that_goes_on(self, url):
+        talks = []
+
+        @tool
+        def work() -> str:
+            """Work."""
+            if talks:
+                talks[0].steer("hurry")
+                talks[0].follow_up("thanks")
+            return "worked"
+
+        def working(request):
+            return text("over") if any(m.role == "tool" for m in request.messages) else tool_call("work", id="c")
+
+        agent = Agent(model=FunctionModel(working), tools=[work])
+        async with Engine(url, {"a": agent}) as engine:
+            talks.append(agent.replace(journal=engine.journal).conversation())
+            whole = await talks[0].run("go", run_id="whole")
+            expected = ["hurry", "thanks"]
+            assert [m.text for m in whole.messages if m.origin in ("steer", "follow_up")] == expected
+            records = await asyncio.to_thread(engine.journal.records, "whole")
+            queued = [r.n for r in records if r.kind == "queued"]
+            await engine.start()
+            for end in range(queued[-1], len(records)):
+                head, lease = await engine.journal.begin(f"r{end}", (records[0].kind, records[0].at, records[0].body))
+                await engine.journal.write(head, [(r.kind, r.at, r.body) for r in records[1:end]])
+                lease.release()
+                await engine.submit("a", "go", run_id=f"r{end}")
+                result = await engine.result(f"r{end}", timeout=60)
+                assert [m.text for m in result.messages if m.origin in ("steer", "follow_up")] == expected, records[end - 1].kind
+            assert await asyncio.to_thread(verify, engine.journal) == []
 
     async def test_no_more_than_the_limit_go_on_at_once(self, url):
         going, most = 0, 0
@@ -223,8 +257,36 @@ class TestWorkers:
             result = await engine.result("r", timeout=60)
             assert "Whether it took effect is not known" in result.text
             assert lines(effects) == ["r call began"]
+            with pytest.raises(UsageError, match="outcome: the run went on without knowing it, and told the model so"):
+                await settle_call(engine.journal, "r", "call", ToolResult("it is paid"), by="ann")
             assert [r.data["outcome"] for r in engine.journal.records("r") if r.kind == "outcome"] == ["uncertain"]
             await until(lambda: any("1 of its runs go on elsewhere" in line for line in second.lines))
+            assert await asyncio.to_thread(second.stop) == 0
+
+    @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
+    async def test_a_run_that_was_given_up_is_taken_up_when_a_person_settles_its_call(
+        self, kind, url, effects, postgres: Cluster
+    ):
+        where = url if kind == "postgres" else f"sqlite:///{effects.with_name('runs.db')}"
+        first = await asyncio.to_thread(Worker(where, effects).ready)
+        async with Engine(where) as engine:
+            await engine.submit("waiter", "gate", run_id="r")
+            await until(lambda: lines(effects) == ["r call began"])
+            first.kill()
+            given_up = "UPDATE {}workflow_status SET status = 'MAX_RECOVERY_ATTEMPTS_EXCEEDED' WHERE workflow_uuid = 'r'"
+            if kind == "postgres":
+                postgres.execute(given_up.format("dbos."), url.rpartition("/")[2])
+            else:
+                with sqlite3.connect(effects.with_name("runs-queue.db")) as db:
+                    db.execute(given_up.format(""))
+            second = await asyncio.to_thread(Worker(where, effects).ready)
+            with pytest.raises(RunError, match="could not be carried on"):
+                await engine.result("r", timeout=60)
+            assert await settle_call(engine.journal, "r", "call", ToolResult("it was there"), by="ann") == "r"
+            assert (await engine.result("r", timeout=60)).text == "it was there"
+            assert lines(effects) == ["r call began"]
+            with pytest.raises(UsageError, match="has an outcome: ran"):
+                await settle_call(engine.journal, "r", "call", ToolResult("x"), by="ann")
             assert await asyncio.to_thread(second.stop) == 0
 
     async def test_a_slow_worker_is_not_robbed(self, url, effects):

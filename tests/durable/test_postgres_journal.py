@@ -11,9 +11,13 @@ from typing import Any
 
 import pytest
 from durable.cluster import PASSWORD, Cluster
+from durable.relay import slow_line
 
-from beforehand import Agent, Approve, Ask, Block, hook, tool
+from beforehand import Agent, Approve, Ask, Block, Hook, Loop, ToolContext, ToolResult, hook, tool
+from beforehand.answering import answer_waiting, settle_call
+from beforehand.backtest import backtest
 from beforehand.errors import ConfigError, JournalError, JournalUnreadable, RunBusy, UnknownRun, UsageError
+from beforehand.hooks.registry import HookSet
 from beforehand.journal import Journal, PostgresJournal, open_journal, verify
 from beforehand.journal.pgjobs import Call
 from beforehand.testing import FunctionModel, ScriptedModel, text, tool_call
@@ -64,6 +68,18 @@ class TestSameAsInAFile:
                 assert (again.text, again.messages, again.decisions) == (result.text, result.messages, result.decisions)
                 assert await journal.reading(verify, journal) == []
         assert found[0] == found[1]
+
+    @pytest.mark.parametrize("kind", ["file", "postgres"])
+    def test_the_first_record_of_a_run_can_be_read_alone(self, request, tmp_path, kind):
+        journal = open_journal(tmp_path / "runs.db" if kind == "file" else request.getfixturevalue("empty_url"))
+        entries = [("run", 7, b'{"loop": "main"}'), ("note", 8, b"{}")]
+        head, lease = asyncio.run(journal.begin("r", entries[0]))
+        asyncio.run(journal.write(head, entries[1:]))
+        lease.release()
+        assert journal.first("r") == journal.records("r")[0]
+        with pytest.raises(UnknownRun, match="no run 'x' is recorded in"):
+            journal.first("x")
+        journal.close()
 
     async def test_a_run_goes_on_from_every_place_its_record_may_end_and_pays_nothing_twice(self, empty_url):
         whole = Payer(empty_url)
@@ -174,6 +190,94 @@ class TestSameAsInAFile:
         assert len(await asyncio.to_thread(journal.runs)) == 90
         for agent in agents:
             await agent.aclose()
+
+
+def with_helper(where: Any, paid: list[str], hooks: Any = ()) -> Agent:
+    """Main asks a sub-agent, which pays; `side` is a loop that says one thing."""
+
+    @tool
+    async def pay(ctx: ToolContext) -> str:
+        """Pay."""
+        paid.append(ctx.idempotency_key)
+        return "paid"
+
+    def paying(request: Any) -> Any:
+        return text("it is paid") if request.messages[-1].role == "tool" else tool_call("pay", id="p")
+
+    def asking(request: Any) -> Any:
+        results = sum(message.role == "tool" for message in request.messages)
+        return text("done") if results == 2 else tool_call("helper", {"prompt": "pay"}, id=f"h{results}")
+
+    helper = Agent(model=FunctionModel(paying), tools=[pay], hooks=hooks).as_tool("helper", "Helps.")
+    side = Loop("side", model=ScriptedModel([text("aside")] * 3))
+    return Agent(model=FunctionModel(asking), tools=[helper], loops=[side], journal=where)
+
+
+class TestTheEventLoop:
+    """A network may be slow, and nothing else in the process waits for it: the line brings no byte before the loop has turned."""
+
+    async def recorded(self, url: str) -> int:
+        """A run of each loop, and copies of the main one that end after each of its records. How many."""
+        async with with_helper(url, []) as agent:
+            await agent.run("go", run_id="r")
+            await agent.loop("side").run("go", run_id="side")
+            journal = agent.plan.journal
+            records = await asyncio.to_thread(journal.records, "r")
+            inside = await asyncio.to_thread(journal.records, "r/h0")
+            for end in range(1, len(records)):
+                for run_id, parent, kept in ((f"r{end}", None, records[:end]), (f"r{end}/h0", f"r{end}", inside)):
+                    head, lease = await journal.begin(run_id, (kept[0].kind, kept[0].at, kept[0].body), parent)
+                    await journal.write(head, [(r.kind, r.at, r.body) for r in kept[1:]])
+                    lease.release()
+        return len(records)
+
+    async def test_it_goes_on_while_runs_are_looked_up_and_resumed(self, empty_url):
+        count = await self.recorded(empty_url)
+        async with slow_line(empty_url) as (url, line):
+            paid: list[str] = []
+            async with with_helper(url, paid) as agent:
+                assert (await agent.resume("r")).text == "done"
+                assert (await agent.resume("side")).text == "aside"
+                assert [e.type async for e in agent.stream_resume("side")] == []
+                for end in range(2, count, 3):
+                    result = await agent.resume(f"r{end}")
+                    assert result.text == "done"
+                assert f"r{count - 2}" in [e.run_id async for e in agent.stream_resume(f"r{count - 2}")]
+                with pytest.raises(UnknownRun):
+                    await anext(agent.stream_resume("nobody"))
+            assert paid and line.pieces > 100
+            assert line.blocked == 0
+
+    async def test_it_goes_on_while_a_person_answers_and_settles_and_others_look(self, empty_url):
+        ask = Hook(seam="before_tool_call", fn=lambda call: Ask("sure?") if call.name == "pay" else None, name="ask")
+        async with slow_line(empty_url) as (url, line):
+            paid: list[str] = []
+            async with with_helper(url, paid, [ask]) as agent:
+                waiting = await agent.run("go", run_id="r")
+                journal = agent.plan.journal
+                await answer_waiting(journal, "r", waiting.pending[0].call_id, Approve(), by="ann")
+                again = await agent.resume("r")
+                assert (again.stop_reason, len(paid)) == ("suspended", 1)
+                records = await asyncio.to_thread(journal.records, "r/h0")
+                begun = next(record.n for record in records if record.kind == "intent")
+                head, lease = await journal.begin("s", (records[0].kind, records[0].at, records[0].body))
+                await journal.write(head, [(r.kind, r.at, r.body) for r in records[1:begun]])
+                lease.release()
+                await settle_call(journal, "s", "p", ToolResult("paid after all"), by="ann")
+                report = await backtest(journal, lambda loop: HookSet((), loop), run_ids=["r", "r/h0"])
+                assert report.runs == 2
+            assert line.pieces > 50
+            assert line.blocked == 0
+
+    async def test_a_run_begins_while_another_thread_reads(self, empty_url):
+        async with slow_line(empty_url) as (url, line):
+            async with Payer(url).agent as agent:
+                reading = asyncio.create_task(asyncio.to_thread(agent.plan.journal.has, "r"))
+                while not line.pieces:  # noqa: ASYNC110 - another thread counts them
+                    await asyncio.sleep(0)
+                assert (await agent.run("go", run_id="r")).text == "done"  # the reader is far from connected
+                await reading
+            assert line.blocked == 0
 
 
 class TestWhenTheDatabaseGoesAway:

@@ -203,36 +203,42 @@ async def test_the_event_loop_goes_on_while_another_process_holds_the_file(tmp_p
     await agent.aclose()
 
 
-async def test_the_event_loop_never_waits_for_the_disk(tmp_path: Path) -> None:
-    """Every fsync of the process is in another thread, SQLite's own too: making, opening, intents, the end, closing."""
+@pytest.mark.parametrize("durability", ["full", "normal"])
+async def test_the_event_loop_never_waits_for_the_disk(tmp_path: Path, durability: str) -> None:
+    """Every fsync of the process is in another thread, SQLite's own too: making, opening, intents, folding, the end, closing."""
     if shutil.which("strace") is None:
         pytest.skip("strace is not installed, and nothing else sees the fsyncs that SQLite makes")
     code = """
         import asyncio, os, sys
         from beforehand import Agent, Limits, tool
-        from beforehand.testing import ScriptedModel, text, tool_call
+        from beforehand.journal import Journal
+        from beforehand.testing import FunctionModel, text, tool_call
         @tool
         async def add(a: int) -> int:
             return a
+        def reply(request):
+            n = sum(message.role == "tool" for message in request.messages)
+            return text("x") if n == 60 else tool_call("add", {"a": n})
         async def main():
-            replies = [tool_call("add", {"a": n}) for n in range(60)]
-            model = ScriptedModel([*replies, text("x")])
-            agent = Agent(model=model, tools=[add], journal=sys.argv[1], limits=Limits(max_turns=None))
-            await agent.run("go")
+            journal = Journal(sys.argv[1], durability=sys.argv[2])
+            agent = Agent(model=FunctionModel(reply), tools=[add], journal=journal, limits=Limits(max_turns=None))
+            for _ in range(30):  # thousands of commits: the log is folded into the file, and begun anew
+                await agent.run("go")
+            print(os.path.getsize(sys.argv[1]))
             await agent.aclose()
         print(os.getpid(), flush=True)
         asyncio.run(main())
     """
     program = await asyncio.to_thread(
         subprocess.run,
-        ["strace", "-f", "-e", "trace=fsync,fdatasync", "-o", str(tmp_path / "calls"), sys.executable, "-c",
-         textwrap.dedent(code), str(tmp_path / "runs.db")],
+        ["strace", "-f", "--seccomp-bpf", "-e", "trace=fsync,fdatasync", "-o", str(tmp_path / "calls"), sys.executable, "-c",
+         textwrap.dedent(code), str(tmp_path / "runs.db"), durability],
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert program.returncode == 0, program.stderr
     calls = [line.split() for line in (tmp_path / "calls").read_text().splitlines() if "sync(" in line]
-    assert calls
-    main = program.stdout.split()[0]
+    main, folded = program.stdout.split()
+    assert calls and int(folded) > 100_000
     assert [line for line in calls if line[0] == main] == []
 
 
@@ -441,3 +447,79 @@ def test_a_disk_that_fills_up_stops_the_run_before_its_next_effect(tmp_path: Pat
     intents = [r for r in journal.records("R") if r.kind == "intent"]
     assert int(effects) == len(intents), "every effect has its intent on record, and what has none did not happen"
     journal.close()
+
+
+ON_A_FULL_DISK = """
+    import asyncio, os, sys
+    from pathlib import Path
+    from beforehand import Agent, Limits, tool
+    from beforehand.errors import JournalError
+    from beforehand.journal import Journal, verify
+    from beforehand.testing import FunctionModel, text, tool_call
+
+    folder, durability = Path(sys.argv[1]), sys.argv[2]
+    effects, enough = 0, False
+
+    @tool
+    async def work(note: str) -> str:
+        global effects
+        effects += 1
+        return "x" * 1000
+
+    def reply(request):
+        return text("done") if enough else tool_call("work", {"note": "y" * 500})
+
+    def make():
+        journal = Journal(folder / "runs.db", durability=durability)
+        return Agent(model=FunctionModel(reply), tools=[work], journal=journal, limits=Limits(max_turns=None))
+
+    def intents():
+        journal = Journal(folder / "runs.db", readonly=True)
+        assert verify(journal) == [], verify(journal)
+        found = sum(record.kind == "intent" for record in journal.records("R"))
+        journal.close()
+        return found
+
+    (folder / "ballast").write_bytes(bytes(100_000))
+    result = asyncio.run(make().run("go", run_id="R", check=False))
+    assert result.stop_reason == "error" and isinstance(result.error, JournalError), result
+    free = os.statvfs(folder).f_bavail * os.statvfs(folder).f_frsize
+    assert free < 20_000, f"{free} bytes are free"
+    print(effects, intents(), result.error)
+    (folder / "ballast").unlink()
+    enough = True
+    print(asyncio.run(make().resume("R")).text, intents() == effects)
+"""
+
+
+def small_disk(folder: Path, size: str, code: str, *args: str) -> subprocess.CompletedProcess[str]:
+    """A program that has a file system of this size at `folder`, which nobody else sees and which goes with it."""
+    folder.mkdir()
+    inside = 'mount -t tmpfs -o size="$1" tmpfs "$2" && shift 2 && exec "$@"'
+    command = ["unshare", "--map-root-user", "--mount", "sh", "-c", inside, "sh", size, str(folder)]
+    command += [sys.executable, "-c", textwrap.dedent(code), *args]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+def why_no_small_disk(folder: Path) -> str | None:
+    """Why this process may not mount a file system of its own, if it may not."""
+    if shutil.which("unshare") is None:
+        return "there is no program unshare"
+    tried = small_disk(folder, "64k", "")
+    return None if tried.returncode == 0 else " ".join(tried.stderr.split())
+
+
+@pytest.mark.parametrize("size", ["300k", "333k", "400k", "512k"])
+@pytest.mark.parametrize("durability", ["full", "normal"])
+def test_a_file_system_that_is_really_full_does_too_and_the_run_goes_on_when_there_is_room(
+    tmp_path: Path, size: str, durability: str
+) -> None:
+    if (why := why_no_small_disk(tmp_path / "tried")) is not None:
+        pytest.skip(f"NOT TESTED: a full file system, because none may be mounted here ({why})")
+    done = small_disk(tmp_path / "disk", size, ON_A_FULL_DISK, str(tmp_path / "disk"), durability)
+    assert (done.returncode, done.stderr) == (0, "")
+    full, after = done.stdout.splitlines()
+    effects, intents, error = full.split(" ", 2)
+    assert error.endswith("runs.db could not be written (the disk is full): the run stopped before its next effect")
+    assert int(effects) == int(intents) > 0
+    assert after == "done True"

@@ -260,6 +260,36 @@ async def test_a_call_is_settled_once_and_not_while_the_run_goes_on(tmp_path: Pa
         await settle_call(journal, "r", "p1", ToolResult("y"), "bob")
 
 
+@pytest.mark.parametrize(("run_id", "call_id"), [("r", "s1/p1"), ("r/s1", "p1")])
+async def test_a_sub_agents_call_is_settled_by_either_name_and_the_outer_run_is_the_one_to_resume(
+    tmp_path: Path, run_id: str, call_id: str
+) -> None:
+    whole = with_sub_agent(tmp_path / "whole.db", [SUB, text("Done.")], [pays(5), text("Paid.")])
+    await whole.run("go", run_id="r")
+    journal = Journal(tmp_path / "r.db")
+    for name, parent, last in (("r", None, "intent"), ("r/s1", "r", "intent")):
+        records = whole.plan.journal.records(name)
+        end = next(record.n for record in records if record.kind == last)
+        head = journal.open_run(name, (records[0].kind, records[0].at, records[0].body), parent)
+        journal.append(head, [(record.kind, record.at, record.body) for record in records[1:end]])
+    (lost,) = uncertain(journal)
+    assert (lost.run_id, lost.call_id) == ("r/s1", "p1")
+    lease = journal.lease("r", journal.head("r").row)
+    with pytest.raises(RunBusy):
+        await settle_call(journal, run_id, call_id, ToolResult("x"), "ann")
+    lease.release()
+    assert await settle_call(journal, run_id, call_id, ToolResult("paid, says the bank"), "ann") == "r"
+    told = [(name, journal.records(name)[-1].kind, journal.records(name)[-1].data["call"]) for name in ("r", "r/s1")]
+    assert told == [("r", "settled", "s1/p1"), ("r/s1", "settled", "p1")]
+    assert [run_id for run_id, _ in journal.answered()] == ["r"]
+    journal.close()
+    again = with_sub_agent(tmp_path / "r.db", [text("Done.")], [text("Paid.")])
+    assert (await again.resume("r")).text == "Done."
+    (said,) = [r.data for r in again.plan.journal.records("r/s1") if r.kind == "outcome"]
+    assert (said["outcome"], said["result"]["content"]) == ("ran", "paid, says the bank")
+    assert verify(Journal(tmp_path / "r.db")) == []
+
+
 async def test_a_call_that_waits_inside_is_answered_not_settled(tmp_path: Path) -> None:
     agent = with_sub_agent(tmp_path / "r.db", [SUB], [pays(200)])
     await agent.run("go", run_id="r")

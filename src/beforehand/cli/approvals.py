@@ -76,7 +76,7 @@ async def answer(journal: Store, words: Sequence[str]) -> None:
     if len(words) < 3:
         raise ConfigError(f"--answer needs RUN CALL and {FORMS}")
     run, call_id, *said = words
-    run_id = find_run(journal, run)
+    run_id = await journal.reading(find_run, journal, run)
     given = read_answer(said)
     resumed = await answer_waiting(journal, run_id, call_id, given, by=person())
     verb = {Approve: "approved", Deny: "declined", Edit: "approved with other arguments"}[type(given)]
@@ -109,10 +109,10 @@ async def settle(journal: Store, run: str, call_id: str, result: str | None, fai
     text = failed if result is None else result
     if text is None or (result is not None and failed is not None):
         raise ConfigError("say what became of the call: either --result TEXT or --failed TEXT")
-    run_id = find_run(journal, run)
-    owner = await settle_call(journal, run_id, call_id, ToolResult(text, is_error=result is None), by=person())
+    run_id = await journal.reading(find_run, journal, run)
+    resumed = await settle_call(journal, run_id, call_id, ToolResult(text, is_error=result is None), by=person())
     with Lines(True) as lines:
-        lines.add(f"{lines.one_line(call_id)} is settled. {_next(lines.one_line(owner), journal)}")
+        lines.add(f"{lines.one_line(call_id)} is settled. {_next(lines.one_line(resumed), journal)}")
 
 
 def _next(run_id: str, journal: Store) -> str:

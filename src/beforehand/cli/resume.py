@@ -30,9 +30,9 @@ async def resume_job(job: Job, beginning: str, answers: Sequence[str], *, strict
     What the run began with must be there again, so that no guard is lost by a forgotten option, unless `anyway`.
     """
     journal: Store = job.journal
-    run_id = find_run(journal, beginning)
+    run_id = await journal.reading(find_run, journal, beginning)
     given = _answers(answers)
-    records = journal.records(run_id)
+    records = await journal.reading(journal.records, run_id)
     start = records[0].data
     if not job.model:
         named = f"{start['provider']}:{start['model']}"
@@ -43,7 +43,7 @@ async def resume_job(job: Job, beginning: str, answers: Sequence[str], *, strict
         job = job._replace(instructions=start.get("system") or "")
 
     async def begin(talk: Conversation, asker: Asker, events: Sequence[str]) -> EventStream:
-        if not load(journal, run_id).finished:
+        if not (await journal.reading(load, journal, run_id)).finished:
             if not (anyway or strict):  # --strict says all that differs, missing or changed
                 _refuse_to_lose(run_id, start, talk.plan)
             if job.base_url is None and job.project is None:
@@ -94,7 +94,8 @@ def _answers(words: Sequence[str]) -> Mapping[str, HumanAnswer]:
 
 async def _ask_the_rest(journal: Store, run_id: str, asker: Asker) -> None:
     """Ask whoever sits here what nobody has answered. After Ctrl-C the rest stays open."""
-    for call_id, written in load(journal, run_id).past.pending.items():
+    recorded = await journal.reading(load, journal, run_id)
+    for call_id, written in recorded.past.pending.items():
         answer = await asker(read(written, PendingApproval))
         if asker.stopped:
             raise KeyboardInterrupt

@@ -68,7 +68,7 @@ async def play(job: Job, begin: Begin, recorded: str | None = None) -> int:
     asker = Asker(out.timeline, stopping)
     async with agent_for(job, asker) as agent:
         main = agent.conversation()
-        talk = main if recorded is None else main.of_recorded(recorded)
+        talk = main if recorded is None else await main.of_recorded(recorded)
         wire = () if not job.wire else (*WIRE, "provider_event") if job.as_json else WIRE
         with _ctrl_c(talk, stopping), rule_lines(out.timeline):
             try:

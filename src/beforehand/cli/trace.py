@@ -76,7 +76,17 @@ def _run(step: Step, data: dict[str, Any]) -> list[Row]:
         rows.append(Row("event", "follows the run", data["follows"]))
     elif data["history"]:
         rows.append(Row("event", "history before", _counted(data["history"], "message")))
+    if data.get("queued"):
+        rows.append(Row("event", "waiting already", "; ".join(data["queued"])))
     return rows
+
+
+def _queued(step: Step, data: dict[str, Any]) -> list[Row]:
+    return [Row("event", f"{str(data['origin']).replace('_', '-')} waits", data["text"])]
+
+
+def _cleared(step: Step, data: dict[str, Any]) -> list[Row]:
+    return [Row("event", "queues cleared", f"{_counted(data['messages'], 'message')} taken out again", tone="quiet")]
 
 
 def _resumed(step: Step, data: dict[str, Any]) -> list[Row]:
@@ -234,7 +244,7 @@ _MAKERS: dict[str, Callable[[Step, dict[str, Any]], list[Row]]] = {
     "run": _run, "resumed": _resumed, "turn": _turn, "decision": _decision, "passed": _passed, "skipped": _skipped,
     "request": _request, "says": _says, "asks": _asks, "reply": _reply, "message": _message, "released": _released,
     "retracted": _retracted, "begins": _begins, "outcome": _outcome, "ask": _ask, "answer": _answer, "settled": _settled,
-    "note": _note, "suspended": _suspended, "failed": _failed, "end": _end,
+    "note": _note, "suspended": _suspended, "failed": _failed, "end": _end, "queued": _queued, "cleared": _cleared,
 }  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from ..errors import ConfigError, JournalError, JournalUnreadable, RunBusy, RunE
 from ..ids import MAX_RUN_ID, run_id_problem
 from ..journal.details import kept_all
 from ..journal.past import check_chain, read_past
+from ..journal.pgjobs import SAID
 from ..journal.sqlite import encode
 from ..journal.store import Held
 from ..prompts import Prompt, as_messages
@@ -89,7 +90,7 @@ class Engine:
 
     def _submit(self, run_id: str, work: dict[str, Any]) -> None:
         if self._client.enqueue(work["agent"], run_id, work):
-            if self.journal.has(run_id) and self.journal.records(run_id)[0].data["prompts"] != work["prompt"]:
+            if self.journal.has(run_id) and self.journal.first(run_id).data["prompts"] != work["prompt"]:
                 logger.warning("run %s was recorded before it was submitted: it goes on as it began", run_id)
             return
         before = next(iter(self._client.of_run(run_id)), None)
@@ -145,6 +146,8 @@ class Engine:
             raise UnknownRun(f"no run {run_id!r} was submitted to {self.journal.path}")
         failed = [status for status in workflows if status.state in FAILED]
         if failed and len(failed) == len([s for s in workflows if s.state != "SUCCESS"]):
+            if self.journal.has(run_id) and self._last_kind(run_id) in SAID:
+                return  # a worker is about to take it up
             said = failed[-1].error or failed[-1].state.lower().replace("_", " ")
             raise RunError(f"run {run_id} could not be carried on: {said}")
 

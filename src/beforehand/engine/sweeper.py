@@ -1,4 +1,4 @@
-"""What each worker does beside its runs: take over those of dead workers, and wake those whose answer has come."""
+"""What each worker does beside its runs: take over those of dead ones, and wake those about which a person has spoken."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Sweeper:
     # --- the two things it does ---
 
     def wake(self) -> None:
-        """Queue the runs that a person has answered since they stopped."""
+        """Queue the runs about which a person has said something since they stopped."""
         for run_id, records in self._place.journal.answered():
             if (run_id, records) not in self._woken:
                 self._woken.add((run_id, records))

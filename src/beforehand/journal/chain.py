@@ -23,6 +23,8 @@ KINDS: dict[str, str] = {
     "resumed": "another process, or another attempt, goes on with it; what differs from the run's start",
     "turn": "a turn begins: its number, why, and the queued messages it took",
     "took": "queued messages that a turn took later",
+    "queued": "a message came into the queues while the run went on",
+    "cleared": "queued messages that nobody took were taken back: their numbers",
     "ruling": "the hooks of one seam were asked: their names, decisions, effects and what came of it",
     "note": "something the core itself mended",
     "instructions": "the text that dynamic instructions gave, or how they failed",

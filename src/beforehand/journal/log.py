@@ -6,7 +6,7 @@ give back what is recorded; where the record ends, the run is live again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..contexts import digest_of
@@ -22,11 +22,13 @@ from .aside import lambdas_so_far
 from .buffer import Buffer
 from .codec import Opaque, write_answer, write_changes, write_decision, write_effect, write_error, write_verdict
 from .details import kept, kept_all
-from .past import Past, decisions_in, read_past
+from .past import Past
 from .recall import Recall
 from .queries import Head
+from .shortened import write_shortened
 from .shown import Shown
 from .store import Store
+from .waiting import Waiting, each
 
 PASSED_OVER = frozenset({"ruling", "note"})
 """What may be left of a run's past where it goes live: hooks that are gone now had decided it."""
@@ -42,13 +44,15 @@ class RunLog(Recall):
         """Calls whose body may be running: they have an intent and no outcome yet."""
         self._buffer = Buffer(journal, head)
         self.add, self.write, self.give_up = self._buffer.add, self._buffer.write, self._buffer.give_up
-        self._children: frozenset[str] | None = None
+        self.inside: Mapping[str, list[DecisionRecord]] = {}
+        """What was decided in the runs of sub-agents, by the call in which they were made."""
         self._calls = 0 if past is None else sum(1 for call in past.calls.values() if call.outcome is not None)
         """How many calls have their outcome."""
         self._seen = 0
         """How many of the recorded messages the run has stored again."""
+        self.waiting: Any = None
+        """What waits in the conversation's queues, from the beginning on."""
         self._listeners: Emitter | None = None
-        self._said: Queues | None = None
         self._open: dict[tuple[str, str | None], list[tuple[DecisionRecord | None, tuple[Effect, ...]]]] = {}
         self._receiving = False
         self._of_chunks: list[dict[str, Any]] = []
@@ -62,10 +66,23 @@ class RunLog(Recall):
         """The run starts. While it goes over its past nobody hears of it: they have heard it before."""
         run.journal = self
         run.store = self.storing(run.store)
+        self.waiting = Waiting(run.queues, run.run_id, self.add, self.past)
         if self.past is not None:
             self._listeners, run.events = run.events, Emitter()
-            self._said, run.queues = run.queues, Queues()  # what is said from now on belongs after the past
+            # What is said from now on belongs after the past.
+            run.queues = Queues(run.queues.steering_mode, run.queues.follow_up_mode)
             self.refill(run)
+
+    def requeue(self, run: Any) -> None:
+        """Nothing on record takes anything more: what waited then waits again, and what was said since waits behind it."""
+        if run.queues is not self.waiting.queues:
+            left = [*self._left, *each(run.queues)]
+            for message in left:
+                if (number := self._number_of(message)) is not None:
+                    self.waiting.queues.number(message, run.run_id, number)
+            assert self.past is not None
+            self.waiting.requeue([m for m in left if self._number_of(m) not in self.past.cleared])
+            run.queues = self.waiting.queues
 
     async def go_live(self, run: Any) -> None:
         """The record ends here: from now on the run decides and acts."""
@@ -80,9 +97,7 @@ class RunLog(Recall):
         self.live = True
         assert self._listeners is not None and self.past is not None
         run.events = self._listeners
-        assert self._said is not None
-        self._said.steering[:0], self._said.follow_up[:0] = run.queues.steering, run.queues.follow_up
-        run.queues = self._said
+        self.requeue(run)
         if run.events.takers["agent_start"]:
             await run.emit(AgentStart(**run.event_fields()))
         for message_id, chars in self.past.shown.items():
@@ -130,13 +145,13 @@ class RunLog(Recall):
         if self._next("turn") is None:
             data: dict[str, Any] = {"number": run.turn, "cause": cause}
             if cause is not None:  # the first turn's messages are the run's prompts
-                data["took"] = kept_all([m for m in incoming if m.origin in ("steer", "follow_up")])
+                data |= self.waiting.taken([m for m in incoming if m.origin in ("steer", "follow_up")])
             self.add("turn", data)
 
     def took(self, messages: Sequence[Message]) -> None:
         """The first turn took these messages from the queue, after its prompts."""
         if self._next("took") is None:
-            self.add("took", {"took": kept_all(messages)})
+            self.add("took", self.waiting.taken(messages))
 
     # --- rulings ---
 
@@ -313,16 +328,11 @@ class RunLog(Recall):
             data["queued"] = [write_effect(effect) for _, effects in queued for effect in effects]
         if self.journal.raw and raw is not None and raw is not call.result:
             data["raw"] = kept(raw)
+        if fired := self._new_counts(run):  # inside the call, in a sub-agent
+            data["fired"] = fired
         self._results[call.id] = call.result
         self._calls += 1
         self.add("outcome", data)
-
-    def inside(self, run_id: str, call_id: str) -> list[DecisionRecord]:
-        """What was decided in the run of a sub-agent that this call made, if it made one."""
-        child = f"{run_id}/{call_id}"
-        if self._children is None:
-            self._children = self.journal.children(run_id)
-        return decisions_in(self.journal, child, read_past(self.journal.records(child))) if child in self._children else []
 
     # --- people ---
 
@@ -350,14 +360,22 @@ class RunLog(Recall):
 
     async def ended(self, run: Any) -> None:
         """The run is over, or waits for a person. Durable when this returns."""
+        self.waiting.close()
         if run.stop_reason == "suspended":
-            self.add("suspended", {"turn": run.turn, "calls": self._calls, "pending": run.pending})
+            self.add("suspended", {"turn": run.turn, "calls": self._calls, "pending": run.pending, **_shortened(run)})
         else:
             data: dict[str, Any] = {
                 "stop_reason": run.stop_reason or "completed", "reason": run.reason, "usage": run.usage, "cost": run.usage_cost,
-                "turns": run.turn, "calls": self._calls, "decisions": len(run.decisions),
+                "turns": run.turn, "calls": self._calls, "decisions": len(run.decisions), **_shortened(run),
             }  # fmt: skip
             if run.error is not None:
                 data["error"] = write_error(run.error)
             self.add("end", data)
         await self.write(durable=True)
+
+
+def _shortened(run: Any) -> dict[str, Any]:
+    """What the conversation goes on from, where that is not all that was said."""
+    if run.lasting is None:
+        return {}
+    return {"shortened": write_shortened(run.history.view(), run.lasting.view(), run.removed)}

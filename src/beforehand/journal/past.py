@@ -19,6 +19,7 @@ from ..messages import Message, ToolMessage
 from ..seams import BY_NAME
 from .chain import Record, link
 from .codec import message_of, read_decision, result_of
+from .queries import no_start
 
 LINE = frozenset({
     "turn", "took", "compacting", "instructions", "request", "reply", "direct", "ruling", "failed", "retried",
@@ -69,6 +70,17 @@ class Past(msgspec.Struct):
     decisions: list[tuple[str, str | None, dict[str, Any]]] = []
     beside: dict[str, dict[str, Any]] = {}
     """The answers to questions that lambdas asked the model, by who asked."""
+    fired: dict[str, int] = {}
+    """How often rules with a limit had fired by its end."""
+    queued: dict[int, dict[str, Any]] = {}
+    """The messages that came into the queues, by number."""
+    cleared: set[int] = msgspec.field(default_factory=set)
+    """The numbers of those that were taken back."""
+
+    def waiting(self) -> dict[int, dict[str, Any]]:
+        """What has come into the queues and no turn has taken, by number. To be asked before the line is gone over."""
+        took = {n for item in self.line if item.kind in ("turn", "took") for n in item.data.get("queued", ())}
+        return {n: message for n, message in self.queued.items() if n not in took and n not in self.cleared}
 
     @property
     def suspended_calls(self) -> list[str]:
@@ -116,13 +128,23 @@ def decisions_in(journal: Any, run_id: str, past: Past) -> list[DecisionRecord]:
     return found
 
 
+def decisions_inside(journal: Any, run_id: str, past: Past) -> dict[str, list[DecisionRecord]]:
+    """What was decided in the runs of sub-agents, by the call in which they were made: of calls that are over."""
+    children = journal.children(run_id)
+    over = [call_id for call_id, call in past.calls.items() if call.outcome is not None] if children else []
+    return {
+        call_id: decisions_in(journal, child, read_past(journal.records(child)))
+        for call_id in over if (child := f"{run_id}/{call_id}") in children
+    }  # fmt: skip
+
+
 def read_past(records: Sequence[Record], go_on: bool = False) -> Past:
     """A run's past from its records. Raises `JournalUnreadable` for records that do not make a run.
 
     With `go_on`, what a failure or the end of a process left half done is left out, because it will be done anew.
     """
     if not records or records[0].kind != "run":
-        raise JournalUnreadable(f"run {records[0].run_id if records else '?'} has no record of its start")
+        raise no_start(records[0].run_id if records else "?")
     reader = _Reader(records[0].data)
     for record in records[1:]:
         data = record.data
@@ -139,7 +161,7 @@ class _Reader:
     """Takes one record after the other. What a failure left behind is forgotten: the run goes on from before it."""
 
     def __init__(self, start: dict[str, Any]) -> None:
-        self.past = Past(start, deque(), {}, [])
+        self.past = Past(start, deque(), {}, [], queued=dict(enumerate(start.get("queued", ()), 1)))
         self.open_request: tuple[int, int] | None = None
         self.at_failure: tuple[int, int] | None = None
         """Where the line and the messages end that still count."""
@@ -150,6 +172,8 @@ class _Reader:
 
     def take(self, kind: str, data: dict[str, Any]) -> None:
         past = self.past
+        if fired := data.get("fired"):
+            past.fired.update(fired)
         if kind == "ruling":
             self._decisions(data)
             if data.get("beside"):  # about what a lambda asked, within another ruling
@@ -176,6 +200,10 @@ class _Reader:
             self._call(data["call"]).answers.append(data)
         elif kind == "settled":
             self._call(data["call"]).settled = data
+        elif kind == "queued":
+            past.queued[data["number"]] = data["message"]
+        elif kind == "cleared":
+            past.cleared.update(data["numbers"])
         elif kind == "released":
             past.shown[data["message"]] = past.shown.get(data["message"], 0) + data["chars"]
         elif kind == "retracted":

@@ -14,6 +14,9 @@ from .sqlite import Entry
 RUN_LOCK, WORKER_LOCK = 0x62666C72, 0x62666C77
 """Classes of advisory locks: of runs by row, of workers by a hash of their id."""
 
+SAID = frozenset({"answer", "settled"})
+"""Kinds of records by which a person lets a run go on."""
+
 
 class PgHead(Head):
     """Where a run's chain ends, what was added last, and why nothing can be added any more."""
@@ -95,7 +98,7 @@ class Plan:
                 self.count += 1
                 self.end = link(self.end, Record(head.run_id, self.count, at, kind, body), key)
                 self.rows.append((head.row, self.count, at, kind, body, self.end))
-                self.answers = self.answers or kind == "answer"
+                self.answers = self.answers or kind in SAID
         self.seal = seal(key, head.run_id, self.count, self.end)
 
     def settle(self) -> None:
@@ -148,4 +151,4 @@ SELECT coalesce(array_agg(id), '{}'), 0 FROM moved
 """
 
 TELL = APPEND.replace(", 0 FROM moved", ", pg_notify('beforehand', '') FROM moved")
-"""The same, which also tells the workers that listen that a run has an answer."""
+"""The same, which also tells the workers that listen that a person has said something about a run."""

@@ -25,7 +25,7 @@ CREATE TABLE IF NOT EXISTS beforehand.records (
     run bigint NOT NULL, n bigint NOT NULL, at bigint NOT NULL, kind text NOT NULL, body bytea NOT NULL, hash bytea NOT NULL,
     PRIMARY KEY (run, n)
 );
-CREATE INDEX IF NOT EXISTS records_answers ON beforehand.records (run, n) WHERE kind = 'answer';
+CREATE INDEX IF NOT EXISTS records_answers ON beforehand.records (run, n) WHERE kind IN ('answer', 'settled');
 CREATE INDEX IF NOT EXISTS runs_parent ON beforehand.runs (parent) WHERE parent IS NOT NULL;
 """
 

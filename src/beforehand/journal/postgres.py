@@ -13,11 +13,8 @@ from .chain import Record
 from .pgjobs import RUN_LOCK, Append, Opening, PgHead
 from .pgopening import connect, prepare, psycopg, said, shown
 from .pgwriter import Writer
-from .queries import Head, RunRow
+from .queries import Head, RunRow, no_start
 from .sqlite import DURABILITIES, Durability, Entry
-
-GIVEN_BACK = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.0)
-"""A lease is given back a moment after the end is recorded: how long to wait for that, in seconds, again and again."""
 
 GIVEN_BACK = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.0)
 """A lease is given back a moment after the end is recorded: how long to wait for that, in seconds, again and again."""
@@ -45,6 +42,8 @@ class PostgresJournal:
         self.durability, self.raw, self.readonly = durability, raw, readonly
         self._url, self._key = url, key
         self._guard = threading.RLock()
+        """Held by a thread that reads, for as long as the server takes: the event loop must never want it."""
+        self._making = threading.Lock()
         self._reader: Any = None
         self._reader_pid = 0
         self._writing: Writer | None = None
@@ -68,7 +67,7 @@ class PostgresJournal:
         if self.readonly:
             raise JournalError(f"the journal {self.path} was opened to be read only")
         if self._writing is None or self._writing.pid != os.getpid():
-            with self._guard:
+            with self._making:
                 if self._writing is None or self._writing.pid != os.getpid():
                     self._writing = Writer(self._url, self._key, self.durability)
         return self._writing
@@ -81,8 +80,8 @@ class PostgresJournal:
             self._reader = None
             writer = self._writing
             if writer is not None and writer.pid == os.getpid() and not writer.held:
+                self._writing = None  # first: who writes meanwhile makes another
                 writer.close()
-                self._writing = None
 
     # --- writing ---
 
@@ -173,6 +172,18 @@ class PostgresJournal:
             raise UnknownRun(f"no run {run_id!r} is recorded in {self.path}")
         return [Record(run_id, *row[1:]) for row in rows if row[1] is not None]
 
+    def first(self, run_id: str) -> Record:
+        """The record of a run's start, alone. Raises `UnknownRun`, `JournalUnreadable` if it is not there."""
+        query = """
+            SELECT n, at, kind, body, hash FROM beforehand.runs
+            LEFT JOIN beforehand.records r ON r.run = runs.id AND n = 1 WHERE run_id = %s"""
+        row = self._one(query, (run_id,))
+        if row is None:
+            raise UnknownRun(f"no run {run_id!r} is recorded in {self.path}")
+        if row[0] is None:
+            raise no_start(run_id)
+        return Record(run_id, *row)
+
     def runs(self, parent: str | None = "") -> list[RunRow]:
         """The runs, oldest first. With `parent`, those made inside calls of that run; with `None`, those inside none."""
         where, values = ("", ()) if parent == "" else ("WHERE runs.parent IS NOT DISTINCT FROM %s", (parent,))
@@ -204,7 +215,7 @@ class PostgresJournal:
     def answered(self) -> list[tuple[str, int]]:
         query = """
             SELECT run_id, runs.records FROM beforehand.records r JOIN beforehand.runs ON runs.id = r.run AND runs.records = r.n
-            WHERE r.kind = 'answer' AND runs.parent IS NULL ORDER BY runs.id"""
+            WHERE r.kind IN ('answer', 'settled') AND runs.parent IS NULL ORDER BY runs.id"""
         return [(run_id, records) for run_id, records in self._all(query)]
 
     def drop_last(self, head: Head) -> None:

@@ -37,6 +37,10 @@ class RunRow(msgspec.Struct, frozen=True):
     last: Record
 
 
+def no_start(run_id: str) -> JournalUnreadable:
+    return JournalUnreadable(f"run {run_id} has no record of its start")
+
+
 class Queries:
     """The reading half of `Journal`, which may be used while others write."""
 
@@ -86,6 +90,12 @@ class Queries:
         head = self.head(run_id)
         return [Record(run_id, *row) for row in self._rows(self.layout.after, run=head.row, n=after)]
 
+    def first(self, run_id: str) -> Record:
+        """The record of a run's start, alone. Raises `UnknownRun`, `JournalUnreadable` if it is not there."""
+        for row in self._rows(self.layout.one, self.head(run_id).row, 1):
+            return Record(run_id, *row)
+        raise no_start(run_id)
+
     def runs(self, parent: str | None = "") -> list[RunRow]:
         """The runs, oldest first. With `parent`, those made inside calls of that run; with `None`, those inside none."""
         where, values = ("", ()) if parent == "" else ("WHERE runs.parent IS ?", (parent,))
@@ -104,5 +114,5 @@ class Queries:
         return fn(*args, **kwargs)
 
     def answered(self) -> list[tuple[str, int]]:
-        """The runs, inside none, whose last record is a person's answer: nobody has gone on with them. With their length."""
-        return self._rows(f"{self.layout.last} WHERE b.kind = 'answer' AND runs.parent IS NULL ORDER BY runs.id")
+        """The runs, inside none, whose last record is what a person said: nobody has gone on with them. With their length."""
+        return self._rows(f"{self.layout.last} WHERE b.kind IN ('answer', 'settled') AND runs.parent IS NULL ORDER BY runs.id")

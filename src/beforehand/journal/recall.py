@@ -7,6 +7,7 @@ they run side by side.
 from __future__ import annotations
 
 from collections import deque
+from itertools import zip_longest
 from typing import Any
 
 import msgspec
@@ -15,6 +16,8 @@ from ..decisions import Effect, HumanAnswer, Interrupt, Verdict
 from ..errors import RunError
 from ..events import DecisionRecord
 from ..messages import NO_USAGE, Message, Usage
+from ..queues import Queues
+from ..seams import SEAMS
 from ..tools import ToolResult
 from .aside import recall_lambdas, spent
 from .codec import (
@@ -26,6 +29,9 @@ _NOTHING: deque[Item] = deque()
 
 BEFORE_ANSWER = frozenset({"ruling", "note", "request"})
 """What may stand between a request that is being prepared and its answer."""
+
+AFTER_TAKING = frozenset(spec.name for spec in SEAMS if 3 <= spec.number <= 9 or spec.name == "before_compaction")
+"""Seams that come once a turn has taken in what it takes."""
 
 
 class PastRuling(msgspec.Struct):
@@ -65,6 +71,9 @@ class Recall:
     def __init__(self, past: Past | None) -> None:
         self.past, self.live = past, past is None
         self._fired: dict[str, int] = {}
+        self._left: list[Message] = []
+        self._numbered: dict[int, tuple[int, Message]] = {}
+        self._requeued = False
 
     @property
     def line(self) -> deque[Item]:
@@ -84,16 +93,39 @@ class Recall:
         return None
 
     def refill(self, run: Any) -> None:
-        """Put the messages that the next recorded turn took from the queues back into them."""
+        """Put the messages that the next recorded turn took from the queues back into them, and no others.
+
+        Where no recorded turn takes anything more, everything that waits is in the queues again.
+        """
+        if self.live or self._requeued:
+            return
+        for queue in (run.queues.steering, run.queues.follow_up):
+            self._left += queue  # what the turn before took, and did not come to
+            queue.clear()
         for item in self.line:
             if item.kind in ("turn", "took"):
-                for written in item.data.get("took", ()):
-                    message = message_of(written)
-                    (run.queues.steering if message.origin == "steer" else run.queues.follow_up).append(message)
-                if item.kind == "took" or run.turn:
-                    return
-            elif item.kind in ("request", "reply"):
+                self._put_back(run.queues, item.data)
+                if item.kind == "took" or item.data["cause"] is not None:
+                    return  # others take all they take as they begin
+            elif item.kind != "ruling" or item.data["seam"] in AFTER_TAKING:
                 return
+        self._requeued = True
+        self.requeue(run)
+
+    def _put_back(self, queues: Queues, data: dict[str, Any]) -> None:
+        for written, number in zip_longest(data.get("took", ()), data.get("queued", ())):
+            message = message_of(written)
+            self._left = [m for m in self._left if (m != message if number is None else self._number_of(m) != number)]
+            if number is not None:
+                self._numbered[id(message)] = number, message
+            (queues.steering if message.origin == "steer" else queues.follow_up).append(message)
+
+    def _number_of(self, message: Message) -> int | None:
+        number, _ = self._numbered.get(id(message), (None, None))
+        return number
+
+    def requeue(self, run: Any) -> None:
+        """Nothing more: what waited is not asked for where nothing goes on."""
 
     # --- rulings ---
 
@@ -242,6 +274,8 @@ class Recall:
         if call is None or call.outcome is None:
             return None
         run.usage_cost = max(run.usage_cost, call.outcome["cost"])
+        if call.outcome.get("fired"):
+            self._restore_counts(run, call.outcome["fired"])
         return call.outcome["outcome"], result_of(call.outcome["result"])
 
     def past_queue(self, call: PastCall) -> list[Message]:

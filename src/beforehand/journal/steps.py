@@ -13,10 +13,13 @@ from .chain import Record
 from .past import MALFORMED, unreadable
 
 STEPS: dict[str, str] = {
-    "run": "agent, model, provider, prompts, tools, hooks, follows (the run before it), history (how many messages), parent_call",
+    "run": "agent, model, provider, prompts, tools, hooks, follows (the run before it), history (how many messages), "
+    "parent_call, queued (what waited already)",
     "resumed": "changed (what of tools and hooks is not as it was), pid",
     "turn": "number, cause, took (what was in the queues)",
     "took": "took (what was in the queues)",
+    "queued": "origin (steer, follow_up), text: a message begins to wait in the queues",
+    "cleared": "messages (how many): they were taken out of the queues again",
     "instructions": "text, error",
     "compacting": "messages (how many), tokens (of the next request)",
     "decision": "hook, where, seam, verdict, reason, duration (seconds), digest, done (requests, characters, tools), "
@@ -96,7 +99,7 @@ class _Story:
         self._tellers: dict[str, Callable[[dict[str, Any]], list[Told]]] = {
             name: getattr(self, f"_{name}") for name in (
                 "run", "turn", "ruling", "reply", "message", "intent", "outcome", "ask", "answer", "settled", "note", "request",
-                "took", "released", "suspended", "failed", "end", "direct", "instructions",
+                "took", "queued", "cleared", "released", "suspended", "failed", "end", "direct", "instructions",
             )
         }  # fmt: skip
 
@@ -116,7 +119,7 @@ class _Story:
             "agent": data["agent"], "model": data["model"], "provider": data["provider"],
             "prompts": [text_of(m) for m in data["prompts"]], "tools": list(data["tools"]), "hooks": list(data["hooks"]),
             "follows": base.get("after"), "history": len(base["messages"]) if "messages" in base else None,
-            "parent_call": data.get("parent_call"),
+            "parent_call": data.get("parent_call"), "queued": [text_of(m) for m in data.get("queued", ())] or None,
         })]  # fmt: skip
 
     def _turn(self, data: dict[str, Any]) -> list[Told]:
@@ -126,6 +129,12 @@ class _Story:
 
     def _took(self, data: dict[str, Any]) -> list[Told]:
         return [("took", None, {"took": [text_of(m) for m in data["took"]]})]
+
+    def _queued(self, data: dict[str, Any]) -> list[Told]:
+        return [("queued", None, {"origin": data["message"].get("origin"), "text": text_of(data["message"])})]
+
+    def _cleared(self, data: dict[str, Any]) -> list[Told]:
+        return [("cleared", None, {"messages": len(data["numbers"])})]
 
     def _suspended(self, data: dict[str, Any]) -> list[Told]:
         return [("suspended", None, {"calls": [pending["call_id"] for pending in data["pending"]]})]

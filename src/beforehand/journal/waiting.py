@@ -1,0 +1,140 @@
+"""The messages that wait in a conversation's queues while a run of it is on record: none is lost with the process.
+
+Each has a number within the run. `queued` says that one came, `cleared` that some were taken back, and the `turn` or `took`
+that took one names it. So what is left over is known when the run goes on, and is queued again, once: if the run goes on
+where it was begun, the conversation still has the messages, and knows them by their numbers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from ..messages import Message
+from ..queues import Queues
+from .codec import message_of
+from .details import kept, kept_all
+from .past import Past
+
+PROMPT = 0
+"""The number of a queued message that is a prompt of the run, and on record as such."""
+
+
+def each(queues: Queues) -> Iterator[Message]:
+    yield from queues.steering
+    yield from queues.follow_up
+
+
+def put(queues: Queues, message: Message) -> None:
+    (queues.steering if message.origin == "steer" else queues.follow_up).append(message)
+
+
+def begin_waiting(queues: Queues, run_id: str, prompts: Sequence[Message]) -> list[Message]:
+    """What waits already when a run begins, to be put into its first record. Numbered from 1, without its prompts."""
+    queues.numbers = None  # those of the run before
+    if not queues.steering and not queues.follow_up:
+        return []
+    queued = [message for message in each(queues) if not any(message is prompt for prompt in prompts)]
+    for message in each(queues):
+        queues.number(message, run_id, PROMPT)
+    for number, message in enumerate(queued, 1):
+        queues.number(message, run_id, number)
+    return queued
+
+
+class Waiting:
+    """Keeps the record of the queues of one conversation, for as long as one run of it goes on."""
+
+    def __init__(self, queues: Queues, run_id: str, add: Callable[[str, Any], None], past: Past | None) -> None:
+        self.queues, self._run_id, self._add = queues, run_id, add
+        self._loop = asyncio.get_running_loop()
+        self._closed = False
+        self._again: list[Message] = []
+        self._last = 0
+        if past is None:
+            self._last = max(self._numbers(each(queues)), default=0)
+        elif past.queued or queues.steering or queues.follow_up:
+            self._take_up(past)
+        self.note()
+
+    def _numbers(self, messages: Iterable[Message]) -> list[int]:
+        return [number for message in messages if (number := self.number_of(message)) is not None]
+
+    def number_of(self, message: Message) -> int | None:
+        return self.queues.number_in(self._run_id, message)
+
+    def _take_up(self, past: Past) -> None:
+        """Of a run that goes on, what is to be queued again: not what the conversation has in its queues all the same.
+
+        What it has and somebody else's process has taken is over; what it no longer has was taken back when no run went on.
+        """
+        self._last = max(past.queued, default=0)
+        left = past.waiting()
+        for queue in (self.queues.steering, self.queues.follow_up):
+            queue[:] = [m for m in queue if (number := self.number_of(m)) is None or number in left]
+        here = set(self._numbers(each(self.queues)))
+        known = self.queues.numbers_of(self._run_id)
+        gone = [number for number in left if number in known and number not in here]
+        if gone:
+            self._add("cleared", {"numbers": gone})
+        for number, written in left.items():
+            if number not in known:
+                message = message_of(written)
+                self.queues.number(message, self._run_id, number)
+                self._again.append(message)
+
+    def requeue(self, before: Iterable[Message]) -> None:
+        """Queue again what is left over: from the record, and `before`, which its turns have left in the queues."""
+        again = [*before, *self._again]
+        if again:
+            waiting = [*again, *each(self.queues)]
+            self.queues.steering.clear()
+            self.queues.follow_up.clear()
+            for message in sorted(waiting, key=lambda m: self.number_of(m) or 0):
+                put(self.queues, message)
+        self._again = []
+
+    # --- while it goes on ---
+
+    def note(self) -> None:
+        """Record what has come into the queues. From any thread: a tool may run in one."""
+        if not self._closed and self._is_here(self.note):
+            for message in each(self.queues):
+                if self.number_of(message) is None:
+                    self._last += 1
+                    self.queues.number(message, self._run_id, self._last)
+                    self._add("queued", {"number": self._last, "message": kept(message)})
+
+    def clear(self) -> None:
+        """Everything is about to be taken out of the queues. From any thread."""
+        numbers = [number for number in self._numbers([*self._again, *each(self.queues)]) if number != PROMPT]
+        self._again = []
+        if numbers:
+            self._cleared(numbers)
+
+    def _cleared(self, numbers: list[int]) -> None:
+        if not self._closed and self._is_here(self._cleared, numbers):
+            self._add("cleared", {"numbers": numbers})
+
+    def _is_here(self, otherwise: Callable[..., None], *given: Any) -> bool:
+        """Whether this is the event loop's thread. If not, the loop does it soon."""
+        try:
+            if asyncio.get_running_loop() is self._loop:
+                return True
+        except RuntimeError:
+            pass
+        self._loop.call_soon_threadsafe(otherwise, *given)
+        return False
+
+    def close(self) -> None:
+        """The run's record is about to end. What comes from now on is for the next one."""
+        self._closed = True
+
+    def taken(self, messages: Sequence[Message]) -> dict[str, Any]:
+        """What to record of messages that a turn takes."""
+        taken: dict[str, Any] = {"took": kept_all(messages)}
+        numbers = [self.number_of(message) for message in messages]
+        if any(numbers):
+            taken["queued"] = numbers
+        return taken
