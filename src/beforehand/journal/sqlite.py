@@ -20,6 +20,7 @@ from .lease import Lease, leases_at
 from .opening import BEGIN_LOG, BUSY_SECONDS, JournalBusy, RunExists, as_error, open_database
 from .contents import SqliteContents
 from .files import Files
+from .late import Late
 from .layout import Layout
 from .queries import Head as Head
 from .queries import P, Queries, T
@@ -221,6 +222,8 @@ class Journal(Queries):
 
     def append(self, head: Head, entries: Sequence[Entry], wait: float = BUSY_SECONDS) -> None:
         """Add records to a run, all or none, and move `head` on. Others may have added to it meanwhile."""
+        if wait == 0 and head.late is not None and head.late.entries:
+            raise JournalBusy(f"the journal {self.path} is being written by another process")
         head.records, head.hash = self._commit(wait, self._append, head, entries)
 
     def _append(self, db: sqlite3.Connection, head: Head, entries: Sequence[Entry]) -> tuple[int, bytes]:
@@ -276,13 +279,17 @@ class Journal(Queries):
     async def write(self, head: Head, entries: Sequence[Entry], durable: bool = False) -> None:
         """`append` that never holds up the event loop: if another process is writing, the wait is in a thread.
 
-        With `durable` it then waits for the disk, as far as the journal is asked to.
+        Records of a run are written in the order in which they came. With `durable` it then waits for the disk, as far as the
+        journal is asked to.
         """
         if entries:
             try:
                 self.append(head, entries, wait=0)
             except JournalBusy:
-                await asyncio.to_thread(self.append, head, entries)
+                head.late = head.late or Late(lambda some: self.append(head, some))
+                head.late.entries += entries
+        if head.late is not None:
+            await head.late.written()
         if durable:
             self._files.check()
             await self.sync()
