@@ -540,6 +540,32 @@ async def test_a_hook_that_failed_is_asked_again_and_the_rest_is_not(tmp_path: P
     assert (result.text, asked, len(keys)) == ("done", [1, 2, 2], 1)
 
 
+@pytest.mark.parametrize("seam", ["prepare_tool_call", "before_tool_call"])
+async def test_a_hook_that_failed_is_asked_again_though_other_hooks_have_decided_since(tmp_path: Path, seam: str) -> None:
+    asked: list[str] = []
+
+    def gate(call: Any) -> None:
+        asked.append(call.call_id)
+        if len(asked) == 1:
+            raise OSError("the list of addresses is not there")
+
+    hooks = [Hook(seam=seam, fn=gate, on_error="abort"), Hook(seam="on_message", fn=lambda context: None)]
+    agent = worker(tmp_path / "whole.db", [], hooks=hooks)
+    failed = await agent.run("go", run_id="R", check=False)
+    assert isinstance(failed.error, HookFailed)
+    assert (await agent.resume("R")).text == "done"
+    assert asked == ["c", "c"]
+    await agent.aclose()
+
+    records = all_records(tmp_path / "whole.db")
+    resumed = next(i for i, r in enumerate(records) if r.kind == "resumed")
+    for end in range(resumed + 1, len(records)):  # and a process that ends after that has gone past it too
+        cut(records[:end], {"R": None}, tmp_path / f"{end}.db").close()
+        again = worker(tmp_path / f"{end}.db", [], hooks=hooks)
+        assert (await again.resume("R")).text == "done"
+        await again.aclose()
+
+
 async def test_limits_and_results_with_usage_survive(tmp_path: Path) -> None:
     agent = worker(tmp_path / "whole.db", [])
     whole = await agent.run("go", run_id="R", limits=Limits(max_turns=1))

@@ -35,7 +35,7 @@ class Buffer:
 
     def _flush(self) -> None:
         self._due = False
-        if self._entries:
+        if self._entries and self.broken is None:  # else there would be a gap before them
             try:
                 self.journal.append(self.head, self._entries, wait=0)
                 self._entries = []

@@ -11,6 +11,7 @@ import msgspec
 
 from ..errors import JournalUnreadable, UnknownRun
 from .chain import Record
+from .late import Late
 from .layout import Layout
 
 P = ParamSpec("P")
@@ -18,13 +19,14 @@ T = TypeVar("T")
 
 
 class Head(msgspec.Struct):
-    """Where a run's chain ends: its row, the number of its records, the hash of the last."""
+    """Where a run's chain ends: its row, the number of its records, the hash of the last. `late` are records that wait."""
 
     row: int
     run_id: str
     records: int
     hash: bytes
     seal: bytes = b""
+    late: Late | None = None
 
 
 class RunRow(msgspec.Struct, frozen=True):

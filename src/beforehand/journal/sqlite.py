@@ -18,6 +18,8 @@ from .chain import chained, seal
 from .lease import Lease, leases_at
 from .opening import BEGIN_LOG, BUSY_SECONDS, JournalBusy, RunExists, as_error, open_database
 from .contents import SqliteContents
+from .files import Files
+from .late import Late
 from .layout import Layout
 from .queries import Head as Head
 from .queries import P, Queries, T
@@ -63,10 +65,10 @@ class Journal(Queries):
             raise ConfigError(f'durability={durability!r} must be "full" or "normal"')
         if key is not None and (not isinstance(key, bytes) or len(key) < 16):
             raise ConfigError("the journal's key must be bytes, at least 16 of them")
-        self.path = Path(path).absolute()  # it stays where it is when the process changes its folder
+        self.path = Path(os.path.realpath(path))  # SQLite names what is beside the file after it, not after a link to it
         self.durability, self.raw, self.readonly = durability, raw, readonly
         self._key = key
-        self._leases = leases_at(self.path.with_name(self.path.name + "-locks"))
+        self._leases = leases_at(self.path)
         self._pid = 0
         self._begin()
 
@@ -74,7 +76,8 @@ class Journal(Queries):
         """Nothing is open yet: of a new journal, and of one that a fork has brought into another process."""
         self._lock = threading.RLock()
         self._db: sqlite3.Connection | None = None
-        self._layout: Layout  # once it is open
+        self._layout: Layout  # both once it is open
+        self._files: Files
         self._folding = self._emptying = False
         self._commits = self._folded = 0
         self._syncing = threading.Lock()
@@ -96,6 +99,8 @@ class Journal(Queries):
             with self._lock:
                 if self._db is None:
                     self._db, self._layout = open_database(self.path, self._key, self.readonly)
+                    self._leases.opened()
+                    self._files = Files(self.path)
         return self._db
 
     @property
@@ -133,8 +138,8 @@ class Journal(Queries):
                 os.close(self._wal)
             if self._db is not None:
                 self._db.close()
+                self._leases.closed()
             self._db = self._wal = None
-            self._leases.close()
 
     # --- writing ---
 
@@ -208,6 +213,8 @@ class Journal(Queries):
 
     def append(self, head: Head, entries: Sequence[Entry], wait: float = BUSY_SECONDS) -> None:
         """Add records to a run, all or none, and move `head` on. Others may have added to it meanwhile."""
+        if wait == 0 and head.late is not None and head.late.entries:
+            raise JournalBusy(f"the journal {self.path} is being written by another process")
         head.records, head.hash = self._commit(wait, self._append, head, entries)
 
     def _append(self, db: sqlite3.Connection, head: Head, entries: Sequence[Entry]) -> tuple[int, bytes]:
@@ -257,19 +264,25 @@ class Journal(Queries):
             head = self.open_run(run_id, entry, parent, wait=0)
         except JournalBusy:
             head = await asyncio.to_thread(self.open_run, run_id, entry, parent)
+        self._files.check()
         return head, self.lease(run_id, head.row)
 
     async def write(self, head: Head, entries: Sequence[Entry], durable: bool = False) -> None:
         """`append` that never holds up the event loop: if another process is writing, the wait is in a thread.
 
-        With `durable` it then waits for the disk, as far as the journal is asked to.
+        Records of a run are written in the order in which they came. With `durable` it then waits for the disk, as far as the
+        journal is asked to.
         """
         if entries:
             try:
                 self.append(head, entries, wait=0)
             except JournalBusy:
-                await asyncio.to_thread(self.append, head, entries)
+                head.late = head.late or Late(lambda some: self.append(head, some))
+                head.late.entries += entries
+        if head.late is not None:
+            await head.late.written()
         if durable:
+            self._files.check()
             await self.sync()
 
     async def sync(self) -> None:
@@ -315,6 +328,7 @@ class Journal(Queries):
             threading.Thread(target=self._fold_now, name="beforehand:journal", daemon=True).start()
 
     def _fold_now(self) -> None:
+        self._leases.opened()
         try:
             with contextlib.closing(_beside(self.path)) as db, contextlib.closing(_beside(self.path)) as reader:
                 reader.execute("BEGIN")
@@ -330,6 +344,7 @@ class Journal(Queries):
             pass  # another time
         finally:
             self._folding = self._emptying = False
+            self._leases.closed()
 
     def contents(self) -> SqliteContents:
         """Everything in it at this moment."""

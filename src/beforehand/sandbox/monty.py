@@ -89,9 +89,10 @@ class MontyWorker:
 
             await session.feed_run(_PREPARE, print_callback=write)
             # Without a statement it would not be counted, and the numbers of what follows would be others.
-            await self._fed(session.feed_start(job.source.text + "\nNone", print_callback=write))
+            await self._fed(session.feed_start(job.source.text + "\nNone", print_callback=write, os=_wait))
             driver = _CALL.format(function=job.function)
-            returned = await self._fed(session.feed_start(driver, inputs={"_argument": job.argument}, print_callback=write))
+            inputs = {"_argument": job.argument}
+            returned = await self._fed(session.feed_start(driver, inputs=inputs, print_callback=write, os=_wait))
         except monty.MontyError as error:
             raise self._over or _explained(job, error) from None
         if self._over is not None:  # which it may have caught
@@ -155,6 +156,13 @@ class MontyWorker:
         if size > _LARGE and not alone:
             self._calls.answers_taken(False)
         return value
+
+
+def _wait(*, name: str, args: tuple[Any, ...], is_async: bool, **_: Any) -> Any:
+    """The only thing that a lambda gets of the system while it is driven step by step: to sleep, as long as its time lasts."""
+    if is_async and name.endswith("sleep"):
+        return asyncio.sleep(args[0])
+    return monty.NOT_HANDLED
 
 
 async def _to_its_end(work: Any) -> None:
