@@ -86,7 +86,7 @@ async def test_a_journal_is_used_through_a_link_as_by_its_name(link: Path, durab
     working = Working(link, durability=durability)
     await working.begin()
     assert "RunBusy" in await elsewhere(link)
-    assert "RunBusy" in await elsewhere(link.resolve())
+    assert "RunBusy" in await elsewhere(link.resolve())  # noqa: ASYNC240 - a test may wait for its own files
     assert [run.state for run in summaries(Journal(link, readonly=True))] == ["running"]
     assert (await working.end()).text == "end"
     assert [path.name for path in link.parent.iterdir()] == ["link.db"]
@@ -94,7 +94,7 @@ async def test_a_journal_is_used_through_a_link_as_by_its_name(link: Path, durab
 
 
 async def test_who_goes_on_through_a_link_finds_who_goes_on_by_the_name(link: Path) -> None:
-    working = Working(link.resolve())
+    working = Working(link.resolve())  # noqa: ASYNC240 - a test may wait for its own files
     await working.begin()
     assert "RunBusy: run R is going on in another process" in await elsewhere(link)
     with pytest.raises(RunBusy, match="in this process"):
@@ -137,7 +137,7 @@ async def test_a_lock_is_taken_in_the_file_that_is_there_now(tmp_path: Path) -> 
                 print(n)
     """
     command = [sys.executable, "-c", textwrap.dedent(code), str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)  # noqa: ASYNC221 - nothing else goes on
     assert (done.stdout.split(), done.stderr) == (["0", "1", "2"], "")
     for lease in leases:
         lease.release()
@@ -148,7 +148,7 @@ async def test_a_closed_journal_leaves_no_file_open(tmp_path: Path) -> None:
     def open_files() -> list[str]:
         return [os.readlink(f"/proc/self/fd/{n}") for n in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{n}")]
 
-    if not os.path.isdir("/proc/self/fd"):
+    if not os.path.isdir("/proc/self/fd"):  # noqa: ASYNC240 - a test may wait for its own files
         pytest.skip("this system does not say which files are open")
     agent = Agent(model=ScriptedModel([text("one")]), journal=tmp_path / "runs.db")
     await agent.run("go")

@@ -50,6 +50,11 @@ def main(a):
     assert (await run(source, [1, 3, 2])).value == [3, "##", 2, [1]]
 
 
+@pytest.mark.parametrize("sleep", ["await asyncio.sleep(0.01)", "time.sleep(0.01)", "await asyncio.gather(asyncio.sleep(0.01))"])
+async def test_a_lambda_may_sleep(sleep):
+    assert (await run(f"import asyncio, time\nasync def main(a):\n    {sleep}\n    return 1")).value == 1
+
+
 async def test_a_function_that_takes_something_else_is_told_what_it_is_called_with():
     with pytest.raises(LambdaRaised, match=r"is called with one argument, an object: write def main\(input\)"):
         await run("def main(request, loop):\n    return 1", {})
