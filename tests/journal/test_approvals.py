@@ -13,7 +13,7 @@ import pytest
 from beforehand import (
     Agent, Approve, Ask, Block, Deny, Edit, Hook, PendingApproval, Replace, RunResult, ToolContext, tool,
 )  # fmt: skip
-from beforehand.errors import RunChanged, ServerError, UnknownAnswer, UsageError
+from beforehand.errors import RunBusy, RunChanged, ServerError, UnknownAnswer, UsageError
 from beforehand.journal import Journal, verify
 from beforehand.testing import FunctionModel, error, text, tool_call
 
@@ -512,3 +512,21 @@ async def test_a_tool_that_has_taken_a_waiting_sub_agents_name_does_not_begin_in
     result = await later.resume("R", {pending.call_id: Approve()})
     assert did == []
     assert "Whether it took effect is not known" in results(result)["c"]
+
+
+async def test_a_talk_whose_resumption_is_refused_still_waits_and_remembers(tmp_path: Path) -> None:
+    shop, store = Shop(), journal(tmp_path)
+    model = FunctionModel(lambda r: tool_call("listing") if r.messages[-1].text == "list" else text(f"{len(r.messages)}"))
+    agent = Agent(model=model, tools=shop.tools, hooks=[ask("listing")], journal=store)
+    talk = agent.conversation()
+    await talk.run("hello")
+    (waiting,) = (await talk.run("list", run_id="R")).pending
+    said = list(talk.messages)
+    lease = await store.hold("R")
+    with pytest.raises(RunBusy):
+        await talk.resume({waiting.call_id: Approve()})
+    lease.release()
+    assert list(talk.messages) == said
+    assert (await talk.resume({waiting.call_id: Approve()})).text == "5", "the model was shown all that had been said"
+    assert shop.did == ["list"]
+    await agent.aclose()
