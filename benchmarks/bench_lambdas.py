@@ -5,7 +5,7 @@
 Wall time, because most of it is spent in another process: p50 and p95 of single calls, one after the other, and the
 time of 100 at once. `spare` is a call that finds a worker waiting, `cold` one that has to start its own. The processor
 time shows what 100 at once must cost: they cannot be done sooner than it takes divided by the cores. `an empty file` is
-Deno itself with our flags and nothing to do, which no lambda can be faster than. Give the machine some quiet.
+Deno itself with our flags and environment and nothing to do, which no lambda can be faster than. Give the machine some quiet.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from time import perf_counter
 
 from beforehand import Request, ToolSpec, UserMessage
 from beforehand.frozen import freeze
-from beforehand.sandbox.deno import FLAGS, binary
+from beforehand.sandbox.deno import ENVIRONMENT, FLAGS, binary
 from beforehand.sandbox import SandboxLimits, Source, call, close_spares
 from beforehand.workspace.codec import from_adf, request_json
 
@@ -107,7 +107,7 @@ def empty_file(count: int) -> tuple[float, float]:
         Path(folder, "empty.js").touch()
         for _ in range(count):
             began = perf_counter()
-            subprocess.run([binary(), *FLAGS, "empty.js"], cwd=folder, env={"DENO_DIR": folder}, check=True)
+            subprocess.run([binary(), *FLAGS, "empty.js"], cwd=folder, env={"HOME": folder, **ENVIRONMENT}, check=True)
             times.append(perf_counter() - began)
     return sorted(times)[count // 2] * 1e3, (processor_time() - before) / count * 1e3
 

@@ -15,8 +15,8 @@ EXPECTED = (
     "Limits", "Loop", "Message", "Model", "ModelError", "NetworkError", "NothingToContinue", "Options", "PendingApproval",
     "Price", "Queue", "RateLimited", "Recovery", "Replace", "Request", "RequestBlocked", "RequestTooLarge", "Resend",
     "RunBusy", "RunChanged", "RunError", "RunInfo", "RunResult", "ServerError", "Steer", "SystemMessage", "Text",
-    "Thinking", "Tool", "ToolCall", "ToolContext", "ToolDefinitionError", "ToolMessage", "ToolResult", "ToolSpec",
-    "UnknownAnswer", "UnknownModel", "UnknownRun", "Usage", "UsageError", "UserMessage", "Video", "hook", "tool",
+    "Thinking", "Tool", "ToolCall", "ToolContext", "ToolDefinitionError", "ToolMessage", "ToolMismatch", "ToolResult",
+    "ToolSpec", "UnknownAnswer", "UnknownModel", "UnknownRun", "Usage", "UsageError", "UserMessage", "Video", "hook", "tool",
 )  # fmt: skip
 """`beforehand.__all__`, sorted. Change it together with `src/beforehand/__init__.py`, and tell users in CHANGELOG.md."""
 

@@ -10,7 +10,7 @@ from .errors import (
     AuthenticationError, BadRequest, BeforehandError, ConfigError, ContextTooLong, ConversationBusy, FrozenError,
     HookDefinitionError, HookFailed, InvalidResponse, JournalError, JournalUnreadable, ModelError, NetworkError,
     NothingToContinue, RateLimited, RequestBlocked, RequestTooLarge, RunBusy, RunChanged, RunError, ServerError,
-    ToolDefinitionError, UnknownAnswer, UnknownModel, UnknownRun, UsageError,
+    ToolDefinitionError, ToolMismatch, UnknownAnswer, UnknownModel, UnknownRun, UsageError,
 )  # fmt: skip
 from .events import DecisionRecord, Event
 from .hooks.hook import Hook, hook
@@ -35,6 +35,6 @@ __all__ = [
     "Limits", "Loop", "Message", "Model", "ModelError", "NetworkError", "NothingToContinue", "Options", "PendingApproval",
     "Price", "Queue", "RateLimited", "Recovery", "Replace", "Request", "RequestBlocked", "RequestTooLarge", "Resend",
     "RunBusy", "RunChanged", "RunError", "RunInfo", "RunResult", "ServerError", "Steer", "SystemMessage", "Text",
-    "Thinking", "Tool", "ToolCall", "ToolContext", "ToolDefinitionError", "ToolMessage", "ToolResult", "ToolSpec",
-    "UnknownAnswer", "UnknownModel", "UnknownRun", "Usage", "UsageError", "UserMessage", "Video", "hook", "tool",
+    "Thinking", "Tool", "ToolCall", "ToolContext", "ToolDefinitionError", "ToolMessage", "ToolMismatch", "ToolResult",
+    "ToolSpec", "UnknownAnswer", "UnknownModel", "UnknownRun", "Usage", "UsageError", "UserMessage", "Video", "hook", "tool",
 ]  # fmt: skip

@@ -8,6 +8,8 @@ import functools
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from msgspec import UNSET, UnsetType
+
 from .assembly import listed, make_plan, project_arguments, watch
 from .conversation import Conversation
 from .decisions import HumanAnswer
@@ -39,18 +41,18 @@ _LIMITS, _OPTIONS = Limits(), Options()  # frozen, so that all agents may share 
 class Agent:
     """A model with instructions, tools, hooks and limits. Nothing about it changes after it is made.
 
-    `model` is a name such as "openai:gpt-4o-mini" (with `base_url` for any compatible endpoint) or a `Model`.
-    `instructions` are text, or text and functions of the run whose text is appended for each request. `hooks` are hooks,
-    objects with decorated methods, or paths: of Python files, rule files, or folders of rule files. Without a path for
-    rules, the folder that BEFOREHAND_HOOKS_DIR (or LLM_CHAT_HOOKS_DIR) names is loaded. `on_ask` answers `Ask` while the
-    run waits; without it the run suspends. `prices` by model name make `run.cost`. `recovery` says what follows a failed
-    turn; without one the run ends. `loops` are its inner loops. `journal` is the path of a file in which every run is
+    `model` is a name such as "openai:gpt-4o-mini" (with `base_url` for any compatible endpoint) or a `Model`. `instructions`
+    are text, or text and functions of the run whose text is appended for each request. `hooks` are hooks, objects with
+    decorated methods, or paths: of Python files, rule files, or folders of rule files. Without a path for rules, the folder
+    that BEFOREHAND_HOOKS_DIR (or LLM_CHAT_HOOKS_DIR) names is loaded. `on_ask` answers `Ask` while the run waits; without it
+    the run suspends. `prices` by model name make `run.cost`. `recovery` says what follows a failed turn; without one the run
+    ends. `None` is none; where nothing is said, an agent with a `pre_llm_hook` has `Recovery(auto_retry=False)`, so that the
+    model can read that the hook failed. `loops` are its inner loops. `journal` is the path of a file in which every run is
     recorded, so that `resume` can go on with it; `durability`, `journal_key` and `journal_raw` are as in
     `beforehand.journal.Journal`. `shadow_hooks` are the hooks you may want to have instead: they are asked and never obeyed,
     and what they would have decided otherwise is in `result.shadow`. `pre_llm_hook` is a block such as
-    `{"source": "lib/policy.ts:transform", "scope": "main"}`: a lambda in the folder `workspace` that makes each
-    conversational request. `project` is what `from_project` has read. Raises a `ConfigError` for anything that can never
-    work.
+    `{"source": "lib/policy.ts:transform", "scope": "main"}`: a lambda in the folder `workspace` that makes each conversational
+    request. `project` is what `from_project` has read. Raises a `ConfigError` for anything that can never work.
     """
 
     __slots__ = ("_listeners", "_loops", "_settings", "plan")
@@ -75,7 +77,7 @@ class Agent:
         listeners: Iterable[Listener | Observer] = (),
         on_ask: OnAsk | None = None,
         prices: Mapping[str, Price] | None = None,
-        recovery: Recovery | None = None,
+        recovery: Recovery | UnsetType | None = UNSET,
         loops: Iterable[Loop] = (),
         name: str = "agent",
         journal: Any = None,

@@ -14,12 +14,14 @@ from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from msgspec import UNSET
+
 from .errors import ConfigError, HookDefinitionError, ToolDefinitionError, UnknownModel, nearest
 from .hooks.hook import Hook
 from .hooks.registry import HookSet, collect, hooks_of, methods_of
 from .innerloops import MAX_LOOPS, Loops, derive, loop_tools
 from .limits import Limits, Recovery
-from .messages import THINKING_LEVELS, Options, Price
+from .messages import THINKING_LEVELS, Options, Price, clean
 from .models.base import Model
 from .plan import HookSource, Loop, OnAsk, Plan, read_instructions
 from .settings import LoopSettings
@@ -83,6 +85,8 @@ def make_plan(
     if on_ask is not None and not callable(on_ask):
         raise ConfigError(f"on_ask={on_ask!r} must be a function that takes a PendingApproval")
     recovery = settings["recovery"]
+    if recovery is UNSET:  # a failure of the request's own lambda is told the model, and nothing is tried again unasked
+        recovery = None if settings["pre_llm_hook"] is None else Recovery(auto_retry=False)
     if recovery is not None and not isinstance(recovery, Recovery):
         raise ConfigError(f"recovery={recovery!r} must be a Recovery(...), or None")
     prices = _prices(settings["prices"] or {})
@@ -100,7 +104,7 @@ def make_plan(
     plan = Plan(
         model=loaded, system=system, dynamic=dynamic, tools=made, hooks=load_hooks([*hooks, *owned]), limits=limits,
         options=options, tool_mode=settings["tool_mode"], prices=prices, on_ask=on_ask, resolve_model=resolve, resolved=cache,
-        name=settings["name"], recovery=recovery, loops=loops, open_loops=open_loops, journal=load_journal(settings),
+        name=clean(str(settings["name"])), recovery=recovery, loops=loops, open_loops=open_loops, journal=load_journal(settings),
         shadow=load_hooks(settings["shadow_hooks"], shadow=True) if settings["shadow_hooks"] else None,
         project=None if project is None else project.settings, never_again=frozenset([t.name for t in said if t.replay]),
         restricted=frozenset([t.name for t in said if t.restricted]),
@@ -162,7 +166,7 @@ def project_arguments(path: str | Path, tools: Iterable[Any], hooks: Iterable[An
     said, rules = project.settings, project.path("hooks_dir")
     return {
         "model": said.model, "base_url": said.base_url, "instructions": said.instructions,
-        "limits": said.limits.of_runs().with_(compact_at=said.context.tokens), "recovery": said.recovery.of_runs(),
+        "limits": said.limits_of_runs(), "recovery": said.recovery.of_runs(),
         "loops": tuple([_loop_of(loop) for loop in said.loops if loop.enabled]),
         "tools": tuple(listed(tools, "tools")),
         "hooks": (*listed(hooks, "hooks"), *([] if rules is None else [config.shown_path(rules)])),

@@ -7,8 +7,10 @@ decision is not known: the record is played on as it is.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from .durable import Recorded, load
 from .emitter import Emitter
@@ -17,6 +19,7 @@ from .frozen import EMPTY_DICT, Frozen, FrozenDict, freeze
 from .history import History
 from .hooks.registry import HookSet
 from .journal.past import Past, PastCall
+from .journal.queries import RunRow
 from .journal.recall import Recall
 from .journal.store import Store
 from .limits import Limits, Recovery
@@ -26,7 +29,8 @@ from .models.base import NO_CALL_INFO, CallInfo, Model, ModelEvent
 from .plan import HookSource, Plan
 from .queues import Queues
 from .recovery import Attempts
-from .schema import Rejected, read_object
+from .schema import Rejected, read_object, to_json
+from .seams import BY_NAME
 from .shadow import KINDS, Difference, Shadow
 from .state import RunState
 from .tools import Tool, ToolResult
@@ -56,20 +60,25 @@ async def backtest(
 ) -> Backtest:  # fmt: skip
     """Put `hooks` (a set for each loop's name) to the values of every recorded run, or of those named or begun `since`.
 
+    A sub-agent's run has of them what it inherits of its parent's: those at 8 to 13. Its own are not asked again; what they
+    decided stands.
+
     `since` is in microseconds since 1970; `progress` is told how many runs of how many are done.
     """
     wanted = None if run_ids is None else set(run_ids)
-    rows = [r for r in await journal.reading(journal.runs) if r.first.at >= since and (wanted is None or r.run_id in wanted)]
+    known = {row.run_id: row for row in await journal.reading(journal.runs)}
+    rows = [r for r in known.values() if r.first.at >= since and (wanted is None or r.run_id in wanted)]
     differences: list[Difference] = []
     unreadable: list[str] = []
     values = 0
     for number, row in enumerate(rows, 1):
         try:
             recorded = await journal.reading(load, journal, row.run_id)
-            shadow = await _go_over(recorded, await journal.reading(recorded.before), hooks)
+            before = await journal.reading(recorded.before)
+            shadow = await _go_over(recorded, before, *_hooks_of(row, known, hooks))
             differences += shadow.differences
             values += shadow.judged
-        except (BeforehandError, LookupError, TypeError, ValueError) as error:
+        except (BeforehandError, LookupError, TypeError, ValueError, msgspec.MsgspecError) as error:
             unreadable.append(f"run {row.run_id}: {error}")
         if progress is not None:
             progress(number, len(rows))
@@ -77,7 +86,22 @@ async def backtest(
     return Backtest(runs=done, values=values, differences=tuple(differences), unreadable=tuple(unreadable))
 
 
-async def _go_over(recorded: Recorded, before: Sequence[Message], hooks: Callable[[str], HookSet]) -> Shadow:
+def _hooks_of(row: RunRow, known: Mapping[str, RunRow], hooks: Callable[[str], HookSet]) -> tuple[HookSet, frozenset[str] | None]:
+    """The hooks that a run would have had, and of a sub-agent's run also the names of those that it had of itself."""
+    start = row.first.data
+    if "parent_call" not in start:
+        return hooks(start["loop"]), None
+    around, named = HookSet((), start["loop"]), set(start["hooks"])
+    outer = known.get(row.run_id.removesuffix(f"/{start['parent_call']}"))
+    if outer is None:
+        return around.inheriting(hooks("main")), frozenset()
+    inherited = {name for name in outer.first.data["hooks"] if BY_NAME[name.rpartition(" at ")[2]].inherited}
+    if inherited and not inherited & named:  # it was given to its parent with inherit=False
+        return around, frozenset(named)
+    return around.inheriting(_hooks_of(outer, known, hooks)[0]), frozenset(named - inherited)
+
+
+async def _go_over(recorded: Recorded, before: Sequence[Message], hooks: HookSet, own: frozenset[str] | None) -> Shadow:
     past = recorded.past
     loop = past.start["loop"]
     history = History(before)
@@ -88,7 +112,7 @@ async def _go_over(recorded: Recorded, before: Sequence[Message], hooks: Callabl
     run.poll_first = past.start["poll_first"]
     run.use_limits(recorded.limits.with_(max_result_chars=None, slow_hook_ms=None, context_tokens=None))
     run.attempts = Attempts()
-    run.shadow = Shadow(hooks(loop), again=True)
+    run.shadow = Shadow(hooks, again=True, own=own)
     run.hooks = run.shadow.visiting(HookSet((), loop), _seams_asked(past))
     Rehearsal(past).begin(run)
     try:
@@ -145,8 +169,12 @@ class Rehearsal(Recall):
         outer = self.past_call(call_id)
         for inner_id in outer.inner if outer is not None else ():
             call = self.past_call(inner_id)
-            known = _known_args(call) if call is not None else None
-            if call is not None and call.outcome is not None and known is not None:
+            if call is None or call.outcome is None:
+                continue
+            known = _known_args(call)
+            if known is None and call.intent is not None:
+                known = call.intent["args"]
+            if known is not None:
                 found.append((inner_id, call.outcome["name"], known))
         return found
 
@@ -177,24 +205,38 @@ class Absent(Model):
 
 
 class _Accepted:
-    """A schema that knows what was made of each text of arguments."""
+    """A schema that knows what was made of each text of arguments, and what arguments that are left out come to."""
 
     parameters: dict[str, Any] = {"type": "object"}  # noqa: RUF012 - never changed
 
-    def __init__(self, accepted: dict[str, FrozenDict | None]) -> None:
-        self._accepted = accepted
+    def __init__(self) -> None:
+        self.made: dict[str, FrozenDict | None] = {}
+        self.defaults: dict[str, Any] = {}
 
     def check(self) -> None:
         """Nothing is known that could be wrong."""
 
     def accept(self, text: str) -> FrozenDict:
-        found = self._accepted.get(text, EMPTY_DICT)
+        if text not in self.made:
+            return FrozenDict(freeze({**self.defaults, **read_object(text)}))
+        found = self.made[text]
         if found is None:
             raise Rejected([("", "were refused")])
-        return found if text in self._accepted else FrozenDict(freeze(read_object(text)))
+        return found
 
     def decode(self, args: Any) -> dict[str, Any]:
         return dict(args)
+
+    def learn(self, text: str, call: PastCall, number: int = 0) -> None:
+        """What became of `text` in one round of a call: the first, or the one after a person has edited it so often."""
+        known = _known_args(call, number)
+        if known is not None:
+            self.made[text] = freeze(known)
+            self.defaults |= {name: value for name, value in known.items() if name not in _object(text)}
+        elif call.outcome is not None and call.outcome["outcome"] == "invalid" and not _round(call, "before_tool_call", number):
+            self.made[text] = None
+        elif number == 0 and call.intent is not None:  # an older record, which has them as hooks at 11 had shaped them
+            self.made[text] = freeze({**call.intent["args"], **_object(text)})
 
 
 def _plan(past: Past) -> Plan:
@@ -215,33 +257,50 @@ def _tools(past: Past) -> tuple[Tool, ...]:
         for item in past.line if isinstance(item.message, AssistantMessage)
         for part in item.message.tool_calls
     }  # fmt: skip
-    accepted: dict[str, dict[str, FrozenDict | None]] = {name: {} for name in past.start["tools"]}
+    accepted = {name: _Accepted() for name in past.start["tools"]}
     for call_id, call in past.calls.items():
-        known = _known_args(call)
-        if known is None and (call.outcome is None or call.outcome["outcome"] == "not_found"):
-            continue
         name = raw[call_id].name if call_id in raw else (call.intent or call.outcome or {}).get("name", "")
-        text = raw[call_id].arguments if call_id in raw else None
-        if name and text is not None:
-            made = accepted.setdefault(name, {})
-            if known is not None:
-                made[text] = freeze(known)
-            elif call.outcome is not None and call.outcome["outcome"] == "invalid":
-                made[text] = None
-    return tuple([_tool(name, made) for name, made in accepted.items()])
+        if not name or (call.outcome is not None and call.outcome["outcome"] == "not_found"):
+            continue
+        schema = accepted.setdefault(name, _Accepted())
+        if call_id in raw:
+            schema.learn(to_json(raw[call_id].arguments), call)
+        edits = [answer["answer"]["args"] for answer in call.answers if answer["answer"]["is"] == "Edit"]
+        for number, args in enumerate(edits, 1):
+            schema.learn(to_json(args), call, number)
+    return tuple([_tool(name, schema) for name, schema in accepted.items()])
 
 
-def _known_args(call: PastCall) -> dict[str, Any] | None:
-    """What a call's arguments were once they were valid, before hooks shaped them, as far as that is on record."""
-    records = [call.rulings["before_tool_call"][0]] if call.rulings.get("before_tool_call") else []
-    records += call.asks[:1] + ([call.intent] if call.intent is not None else [])
-    return records[0].get("original_args") or records[0].get("args") if records else None
+def _known_args(call: PastCall, number: int = 0) -> dict[str, Any] | None:
+    """What a call's arguments were once they were valid, before hooks shaped them, as far as that is on record.
+
+    After each edit by a person the hooks are asked again: `number` says in which of these rounds.
+    """
+    shaping, gate = (_round(call, seam, number) for seam in ("prepare_tool_call", "before_tool_call"))
+    if "args" in shaping:
+        return shaping["args"]  # type: ignore[no-any-return]
+    first = [gate.get("original_args"), *[asked["original_args"] for asked in call.asks[:1]]] if number == 0 else []
+    unshaped = [] if "changes" in shaping else [gate.get("args"), call.intent["args"] if call.intent and not number else None]
+    return next((args for args in [*first, *unshaped] if args is not None), None)
 
 
-def _tool(name: str, accepted: dict[str, FrozenDict | None]) -> Tool:
+def _round(call: PastCall, seam: str, number: int) -> dict[str, Any]:
+    rulings = call.rulings.get(seam, ())
+    return rulings[number] if number < len(rulings) else {}
+
+
+def _object(text: str) -> dict[str, Any]:
+    """The arguments that a text holds, before anything is known of what the tool takes."""
+    try:
+        return read_object(text)
+    except Rejected:
+        return {}
+
+
+def _tool(name: str, schema: _Accepted) -> Tool:
     return Tool(
         name=name, description="", parameters=EMPTY_DICT, spec=ToolSpec(name, "", EMPTY_DICT), unguarded=_no_body,
-        where="recorded", is_async=True, takes_context=False, direct=False, _schema=_Accepted(accepted),
+        where="recorded", is_async=True, takes_context=False, direct=False, _schema=schema,
     )  # fmt: skip
 
 

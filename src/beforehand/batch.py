@@ -19,7 +19,8 @@ from .messages import AssistantMessage, ToolCall, ToolMessage
 from .respond import ON_MESSAGE, same_role
 from .seams import IncomingMessage
 from .state import RunState
-from .toolcall import LATE, announce, check, conclude, execute, look_up, settle
+from .intents import cut_short
+from .toolcall import LATE, admit, announce, conclude, execute, look_up, settle
 from .tools import Tool
 
 TRUNCATED = (
@@ -134,13 +135,12 @@ async def _preflight(run: RunState, batch: Batch, call: Call) -> None:
     """Announce, validate and gate one call. One that will not run is settled at once."""
     if run.events.takers["tool_execution_start"]:
         await announce(run, call)
-    if run.aborted or batch.steered_by is not None:
+    if run.journal is not None and await cut_short(run, call, batch):
+        pass  # nothing that is said today can undo that it has begun
+    elif run.aborted or batch.steered_by is not None:
         _cancel(run, batch, call)
-    elif look_up(run, call):
-        try:
-            await check(run, call, batch)
-        except Aborted:
-            call.settle("aborted", "Operation aborted")
+    else:
+        await admit(run, call, batch)
     if call.outcome is not None:
         await settle(run, call)
 

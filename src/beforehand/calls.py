@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -34,7 +35,9 @@ class Call(msgspec.Struct, eq=False):
     `args` are the validated arguments, `None` where nobody looks at them; `asked` is the question a person must answer,
     `rest` what the other hooks said;
     `resume_with` replaces the body of a call that waited for a person inside; `failure` must end the run; `recalled` says
-    that outcome and result are those on record. The result of a `whole` call is not shortened: code reads it.
+    that outcome and result are those on record, `compared` that the record was asked whether it has begun before. The result
+    of a `whole` call is not shortened: code reads it. `left` says whether the code that made the call has ended; `begun`
+    whether the body has.
     """
 
     part: ToolCall
@@ -59,7 +62,10 @@ class Call(msgspec.Struct, eq=False):
     updates_open: bool = False
     concluded: bool = False
     recalled: bool = False
+    compared: bool = False
     whole: bool = False
+    left: Callable[[], bool] | None = None
+    begun: bool = False
 
     @classmethod
     def of(cls, part: ToolCall, message: AssistantMessage | None, parent_id: str | None = None) -> Call:
@@ -70,6 +76,11 @@ class Call(msgspec.Struct, eq=False):
         """This call will not run: the model reads `text` as an error."""
         self.outcome = outcome
         self.result = ToolResult(clean(text), is_error=True, terminate=terminate)
+
+    def raise_if_left(self) -> None:
+        """Nobody waits for this call any more, so it must not begin, whoever has swallowed the cancellation that said so."""
+        if self.left is not None and self.left():
+            raise asyncio.CancelledError
 
     def pending(self) -> tuple[PendingApproval, ...]:
         """What a person is asked about this call."""

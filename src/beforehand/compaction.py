@@ -123,7 +123,7 @@ async def keep_in_bounds(run: RunState) -> None:
     assert run.compact_at is not None and run.limits.compact_at is not None
     threshold = run.limits.compact_at
     messages = run.context.view()
-    extra = overhead(run.system, run.tool_specs, run.options.max_tokens)
+    extra = overhead(run.system, run.tool_specs, run.options)
     size = estimate_tokens(messages) + extra
     past = None if run.journal is None else run.journal.past_compaction()
     if past is not None:  # it is on record whether there was anything to do, whatever the tools have become since then

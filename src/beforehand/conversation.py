@@ -48,6 +48,8 @@ class Conversation(Channel):
         self.plan = plan
         self._recorded: tuple[str, int, int] | None = None
         """The last recorded run, where in the history it began and where it ended."""
+        self._as_it_was: tuple[RunState | None, History] = None, self._history
+        """What waited, and all that had been said, before a recorded run was to be gone on with."""
         self._leaving: asyncio.Task[None] | None = None
         self.result: RunResult | None = None
 
@@ -137,6 +139,7 @@ class Conversation(Channel):
     def _again(self, deps: Any) -> RunState:
         """A run that will go over its past, with an empty history: the record holds what came before it."""
         self._free()
+        self._as_it_was = self._suspended, self._history
         self._suspended, self._history = None, History()
         return self._new_run(None, deps, None)
 
@@ -146,7 +149,11 @@ class Conversation(Channel):
         """Let `run` become the recorded run `run_id`, and go on with it."""
         from . import durable
 
-        recorded = await durable.take_up(self.plan, run, run_id, answers, self._history, strict)
+        try:
+            recorded = await durable.take_up(self.plan, run, run_id, answers, self._history, strict)
+        except BaseException:  # nothing has been gone on with: what waits still waits, after all that was said before
+            self._suspended, self._history = self._as_it_was
+            raise
         if recorded.result is not None:
             self.result = recorded.result
             if check and self.result.error is not None:
@@ -251,11 +258,12 @@ class Conversation(Channel):
                 raise UnknownAnswer(f"no call {call_id!r} is waiting; waiting are {', '.join(waiting)}")
 
     async def _resume(self, answers: Mapping[str, HumanAnswer], check: bool) -> RunResult:
-        run, self._suspended = self._suspended, None
+        run = self._suspended
         if run is None:
             raise NothingToContinue("the waiting run has been resumed already")
         if run.journal is not None:
             return await self.go_on(self._again(run.deps), run.run_id, answers, check=check)
+        self._suspended = None
         waiting: Suspension = run.suspension
         run.prepare_to_resume()
         return await self._execute(run, [], waiting, answers, check=check)

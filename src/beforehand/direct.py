@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .contexts import digest_of, request_value
 from .decisions import Answer
-from .draft import Outgoing
+from .draft import Outgoing, without_keys
 from .errors import RequestBlocked
 from .messages import NO_USAGE, Request
 from .models.base import Finish, Model, TextDelta
@@ -29,10 +30,13 @@ async def ask_directly(run: RunState, request: Request, kind: RequestKind) -> st
     return await _text_from(run, outgoing, kind, None)
 
 
-async def ask_aside(run: RunState, request: Request, by: str, asking: Any, model: Model) -> str:
+async def ask_aside(
+    run: RunState, request: Request, by: str, asking: Any, model: Model, left: Callable[[], bool]
+) -> str:
     """A lambda's own question: passes seams 7 and 8, without the hook on whose behalf it is made. `asking` is its function.
 
     `by` says which question of which lambda it is. One that has been answered in a process that is gone is not asked again.
+    One whose lambda has `left` is not sent, whatever hook has swallowed the cancellation.
     """
     if run.journal is not None:
         past = run.journal.past_aside(run, by, digest_of(request_value(request)))
@@ -40,6 +44,8 @@ async def ask_aside(run: RunState, request: Request, by: str, asking: Any, model
             return str(past)
     outgoing = Outgoing(request, model, await call_info(run, model, asking))
     answer = await _answered_at_the_gate(run, outgoing, "direct", others(run.hooks.authorize_request, asking))
+    if left():
+        raise asyncio.CancelledError
     return await _text_from(run, outgoing, "direct", by) if answer is None else answer
 
 
@@ -72,9 +78,12 @@ async def _text_from(run: RunState, outgoing: Outgoing, kind: RequestKind, by: s
                 usage = event.usage
                 run.add_usage(usage, model.name)
     except Exception as error:
+        told = without_keys(error, outgoing)
         if run.journal is not None:
-            run.journal.direct(asked, error, usage)
-        raise
+            run.journal.direct(asked, told, usage)
+        if told is error:
+            raise
+        raise told from None
     finally:
         run.leave_guarded(outer_scope)
     if run.journal is not None:

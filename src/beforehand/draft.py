@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from typing import Any
 
 import msgspec
 
 from .decisions import Interrupt
-from .errors import InvalidResponse, RunError
+from .errors import InvalidResponse, ModelError, RunError
 from .events import ChunkKind
+from .ids import short_id
+from .keys import hidden, of_address, of_environment, place_of
 from .messages import (
     NO_USAGE,
     AssistantMessage,
@@ -22,6 +25,7 @@ from .messages import (
     ThinkingLevel,
     ToolCall,
     Usage,
+    clean,
 )
 from .models.base import CallInfo, Model
 from .state import RunState
@@ -47,6 +51,23 @@ class Outgoing(msgspec.Struct, eq=False, gc=False):
     thinking_level: ThinkingLevel = "off"
     whole: bool = False
     origin: Origin = "model"
+
+
+def without_keys(error: Exception, by: Outgoing) -> Exception:
+    """A model's failure as it may be told: without the key that went with the request, and those in the model's address.
+
+    Our own adapter sees to that itself; this is for any other.
+    """
+    where = by.model.endpoint
+    try:
+        said = str(error)
+    except Exception:  # then it says nothing
+        return error
+    text = hidden(said.replace(where, place_of(where)) if where else said, [by.info.key, *of_address(where), *of_environment()])
+    if text == said:
+        return error
+    error.args = (text,)
+    return error if str(error) == text else ModelError(text)
 
 
 class Draft(msgspec.Struct, eq=False, gc=False):
@@ -96,11 +117,11 @@ class Draft(msgspec.Struct, eq=False, gc=False):
         for kind, value in () if self.raw else self.parts:
             if kind == "call":
                 if with_calls:
-                    content.append(ToolCall(value.id, value.name, "".join(value.shown) or "{}"))
+                    content.append(ToolCall(value.id, value.name, clean("".join(value.shown)) or "{}"))
             elif kind == "text":
-                content.append(Text("".join(value)))
+                content.append(Text(clean("".join(value))))
             elif kind == "thinking":
-                content.append(Thinking("".join(value), self.signature))
+                content.append(Thinking(clean("".join(value)), self.signature))
             else:
                 content.append(value)
         return tuple(content)
@@ -114,23 +135,42 @@ class Draft(msgspec.Struct, eq=False, gc=False):
 
 
 class Reply(msgspec.Struct, eq=False):
-    """What came of a request. `message` is what the history holds (`None`: nothing), `error` why it failed."""
+    """What came of a request. `message` is what the history holds (`None`: nothing), `error` why it failed.
+
+    `wasted` is what a whole reply has cost of which nothing was kept, and `model` who gave it.
+    """
 
     message: AssistantMessage | None
     interrupt: Interrupt | None = None
     error: RunError | None = None
     aborted: bool = False
+    wasted: Usage = NO_USAGE
+    model: str = ""
+
+
+_OF_CODE = re.compile(r"lambda_\d+").fullmatch
+"""What a run calls its lambdas: the calls they make are named after them, as those inside a call are after it."""
 
 
 def free_id(run: RunState, wanted: str, here: Collection[str]) -> str:
-    """A call's id, with a suffix if it is already in use: results are matched by id."""
-    free = wanted.replace("/", "_") if "/" in wanted else wanted  # the slash is ours: it parts a call from those inside it
-    while free in run.history.call_ids or free in run.context.call_ids or free in here:
-        free = f"{wanted}-{run.history.next_suffix(wanted)}"
+    """A call's id, with a suffix if it is already in use: results, records and approvals are matched by id."""
+    name = clean(wanted)
+    if "/" in name:
+        name = name.replace("/", "_")  # the slash is ours: it parts a call from those inside it
+    free = name
+    while free in run.history.call_ids or free in run.context.call_ids or free in here or _OF_CODE(free):
+        free = f"{name}-{run.history.next_suffix(name)}"
     if free != wanted:
-        why = "holds a slash" if "/" in wanted else "is already in use"
-        run.note("Renamed", f"call id {wanted!r} {why}, so this call is {free!r}", free)
+        run.note("Renamed", f"call id {wanted!r} {_why_not(wanted)}, so this call is {free!r}", free)
     return free
+
+
+def _why_not(wanted: str) -> str:
+    if "/" in wanted:
+        return "holds a slash"
+    if clean(wanted) != wanted:
+        return "is no UTF-8"
+    return "is kept for lambdas" if _OF_CODE(wanted) else "is already in use"
 
 
 def with_free_ids(run: RunState, message: AssistantMessage) -> AssistantMessage:
@@ -139,7 +179,16 @@ def with_free_ids(run: RunState, message: AssistantMessage) -> AssistantMessage:
     content: list[Part] = []
     for part in message.content:
         if isinstance(part, ToolCall):
-            part = ToolCall(free_id(run, part.id, here), part.name, part.arguments)
+            part = ToolCall(free_id(run, plain_id(run, part.id), here), clean(part.name), clean(part.arguments))
             here.append(part.id)
         content.append(part)
     return msgspec.structs.replace(message, content=tuple(content))
+
+
+def plain_id(run: RunState, wanted: str) -> str:
+    """A call's id that a store can hold as part of a run's: the model may choose any."""
+    plain = short_id(wanted)
+    if plain != wanted:
+        shown = wanted if len(wanted) <= 40 else f"{wanted[:40]}..."
+        run.note("Renamed", f"call id {clean(shown)!r} is too long or not printable, so this call is {plain!r}", plain)
+    return plain

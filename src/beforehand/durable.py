@@ -15,8 +15,10 @@ from .errors import ConfigError, JournalError, JournalUnreadable, RunChanged, Un
 from .history import History
 from .hooks.dispatch import UNSEEN
 from .hooks.group import HookGroup
+from .ids import run_id_problem
 from .journal.chain import seal
 from .journal.codec import message_of, read, read_error
+from .journal.details import kept_all
 from .journal.fingerprint import differences, of_tool, prints_of
 from .journal.log import RunLog
 from .journal.opening import RunExists
@@ -45,7 +47,7 @@ async def begin_record(run: RunState, prompts: Sequence[Message], base: Mapping[
     start = {
         "agent": run.plan.name, "loop": run.loop, "model": run.model.name, "provider": run.model.provider,
         "tools": {tool.name: of_tool(tool) for tool in run.plan.tools}, "hooks": prints_of(_own(run)),
-        "prompts": prompts, "base": base, "limits": msgspec.to_builtins(run.limits), "poll_first": run.poll_first,
+        "prompts": kept_all(prompts), "base": base, "limits": msgspec.to_builtins(run.limits), "poll_first": run.poll_first,
         "system": run.plan.system, "tool_mode": "sequential" if run.sequential else "parallel",
         "queue_modes": [run.queues.steering_mode, run.queues.follow_up_mode],
     }  # fmt: skip
@@ -57,7 +59,7 @@ async def begin_record(run: RunState, prompts: Sequence[Message], base: Mapping[
     if parent is None:
         _check_id(run.run_id)
     if waiting := begin_waiting(run.queues, run.run_id, prompts):
-        start["queued"] = waiting
+        start["queued"] = kept_all(waiting)
     entry = ("run", now(), encode(start))
     try:
         await journal.ready()
@@ -77,17 +79,15 @@ def _own(run: RunState) -> list[Any]:
 
 
 def _check_id(run_id: Any) -> None:
-    if not isinstance(run_id, str) or not run_id or not run_id.isprintable():
-        raise UsageError(f"run_id={run_id!r}: expected a text of printable characters")
-    if "/" in run_id:
-        raise UsageError(f"run_id={run_id!r} holds a slash, which parts a run from those inside its calls: take another sign")
+    if (why := run_id_problem(run_id)) is not None:
+        raise UsageError(f"run_id={run_id!r}{why}")
 
 
 def base_of(history: History, length: int, before: tuple[str, int, int] | None) -> dict[str, Any]:
     """What to say of the history that a run continues: which recorded run it follows, or all of its messages."""
     if before is not None and before[2] == length:
         return {"after": before[0], "added": before[2] - before[1]}
-    return {"messages": list(history.view())[:length]}
+    return {"messages": kept_all(history.view()[:length])}
 
 
 @contextlib.asynccontextmanager

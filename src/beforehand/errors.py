@@ -29,6 +29,7 @@
             ├── RateLimited              7       `.retry_after` in seconds, where it said so
             ├── ContextTooLong           5       it found the request too long
             ├── BadRequest               5       it refused the request
+            │   └── ToolMismatch         5       it found calls without results, or results without calls
             ├── ServerError              5       it failed (5xx)
             ├── NetworkError             8       it could not be reached, or the line was cut
             └── InvalidResponse          5       it answered with something that is not a reply
@@ -188,6 +189,10 @@ class BadRequest(ModelError):
     """The endpoint refused the request as malformed or unsupported (other 4xx)."""
 
 
+class ToolMismatch(BadRequest):
+    """The endpoint found that the request's tool calls and results do not match."""
+
+
 class ServerError(ModelError):
     """The endpoint failed (5xx), or reported a failure inside a reply."""
 
@@ -214,9 +219,9 @@ def nearest(given: str, known: Iterable[str]) -> str | None:
 
 
 def describe(error: BaseException) -> str:
-    """ "Type: text" of an exception made by user code, whose text may itself be broken."""
+    """ "Type: text" of an exception made by user code, whose text may itself be broken, or hold half characters."""
     try:
-        text = str(error)
+        text = str(error).encode("utf-8", "backslashreplace").decode()
     except Exception:
         text = ""
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -14,6 +14,7 @@ from typing import Any
 
 from .emitter import Emitter
 from .events import Event
+from .results import RunResult
 from .state import RunState
 
 
@@ -32,10 +33,11 @@ class _Handoff:
 class _Line:
     """The listener of a stream. Apart from the stream, so that nothing but its reader holds that."""
 
-    __slots__ = ("discard", "ended")
+    __slots__ = ("discard", "ended", "result")
 
     def __init__(self) -> None:
         self.discard = self.ended = False
+        self.result: RunResult | None = None
 
     def hand_over(self, event: Event) -> _Handoff | None:
         return None if self.discard else _Handoff(event)
@@ -56,6 +58,11 @@ class EventStream:
         self._run: Coroutine[Any, Any, Any] | None = None
         self._unsubscribe: list[Callable[[], None]] = []
         self._line = _Line()
+
+    @property
+    def result(self) -> RunResult | None:
+        """What `run` would have returned, once the last event has come. `None` before, and after an error (which has it)."""
+        return self._line.result
 
     def __aiter__(self) -> EventStream:
         return self
@@ -156,8 +163,8 @@ class _Step:
         while True:
             try:
                 awaited = run.send(None) if thrown is None else run.throw(thrown)
-            except StopIteration:
-                line.ended = True
+            except StopIteration as stop:
+                line.ended, line.result = True, stop.value
                 return None
             except BaseException:
                 line.ended = True

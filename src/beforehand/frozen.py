@@ -7,6 +7,7 @@ serialise, which raise `FrozenError` (a `TypeError`) on any attempt to write.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping
 from typing import Any, NoReturn, dataclass_transform
 
@@ -74,8 +75,8 @@ def freeze(value: Any) -> Any:
         return value
     if kind is FrozenDict or kind is FrozenList:
         return value
-    if isinstance(value, Mapping):
-        return FrozenDict({k: freeze(v) for k, v in value.items()})
+    if kind is dict or isinstance(value, Mapping):  # asking for an abstract class takes longer than all the rest
+        return FrozenDict({k: freeze(v) for k, v in value.items()}) if value else EMPTY_DICT
     if kind is list:
         return FrozenList([freeze(v) for v in value])
     if kind is tuple:
@@ -90,6 +91,33 @@ def thaw(value: Any) -> Any:
     if isinstance(value, list):
         return [thaw(v) for v in value]
     return value
+
+
+_ATOMS: frozenset[type] = frozenset({str, int, bool, type(None)})
+
+
+def surely_json(value: Any) -> bool:
+    """Whether JSON can hold this, told fast: one look at most things, however many they are.
+
+    False where that takes a closer look, such as at a subclass, or at what is nested very deeply or in itself.
+    """
+    try:
+        return value is None or type(value) in _ATOMS or _all_json(value)
+    except RecursionError:
+        return False
+
+
+def _all_json(value: Any) -> bool:
+    kind = type(value)
+    if kind is dict or kind is FrozenDict:
+        if not all([type(key) is str for key in value]):
+            return False
+        value = value.values()
+    elif kind is not list and kind is not FrozenList:
+        return kind is float and math.isfinite(value)
+    if not value or set(map(type, value)) <= _ATOMS:
+        return True
+    return all([type(item) in _ATOMS or _all_json(item) for item in value])
 
 
 _sorted_json = msgspec.json.Encoder(order="sorted", enc_hook=str).encode

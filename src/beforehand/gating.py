@@ -114,6 +114,8 @@ async def _ask(run: RunState, call: Call, batch: Batch) -> None:
         if answer is not None:
             await apply_answer(run, call, batch, answer)
             return
+        if run.journal.past_intent(call.id) is not None:
+            return  # somebody has let it begin, with what it was then
         await _put_question(run, call)
     if handler is None:
         if call.parent_id is not None and not _can_wait_inside(run, call):
@@ -146,6 +148,7 @@ async def _ask(run: RunState, call: Call, batch: Batch) -> None:
             raise
         call.settle("blocked", f"Nobody could be asked for approval ({describe(error)}): the call was not run.")
         return
+    call.raise_if_left()  # the answer came too late, and is none
     if run.journal is not None and isinstance(answer, HumanAnswer):
         await _record_answer(run, call, answer)
     if call.failure is None:
@@ -167,11 +170,16 @@ async def _record_answer(run: RunState, call: Call, answer: HumanAnswer) -> None
 
 
 def _can_wait_inside(run: RunState, call: Call) -> bool:
-    """Whether a nested call can wait for a person: its parent is made again then, which must be safe."""
-    parent = run.calls.get(call.parent_id or "")
-    if run.journal is None or parent is None or call.message is None:  # a lambda's call has no message, and never waits
+    """Whether a nested call can wait for a person: the calls around it are all made again then, which must be safe."""
+    if run.journal is None or call.message is None:  # a lambda's call has no message, and never waits
         return False
-    return replay_policy(run, parent)[0] == "safe"
+    around = call.parent_id
+    while around is not None:
+        parent = run.calls.get(around)
+        if parent is None or replay_policy(run, parent)[0] != "safe":
+            return False
+        around = parent.parent_id
+    return True
 
 
 async def apply_answer(run: RunState, call: Call, batch: Batch, answer: Any) -> None:

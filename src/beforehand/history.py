@@ -9,22 +9,25 @@ from typing import NoReturn, overload
 
 from .errors import FrozenError
 from .frozen import canonical
-from .messages import AssistantMessage, Audio, CustomMessage, Image, Message, ToolCall, ToolMessage, Video, is_sendable
+from .messages import AssistantMessage, CustomMessage, Message, Text, Thinking, ToolCall, ToolMessage, is_sendable
 
 
 def size_of(message: Message) -> int:
-    """Characters of a message that a model would read; an image, a sound or a film counts as 4,000."""
+    """Characters of a message that a model would be sent; an image, a sound or a film counts as 4,000."""
     total = 16
     content = message.content
     if isinstance(content, str):
         return total + len(content)
     for part in content:
-        if type(part) is ToolCall:
-            total += len(part.arguments) + len(part.name)
-        elif type(part) in (Image, Audio, Video):
-            total += 4000
-        else:
+        kind = type(part)
+        if kind is Text:
             total += len(part.text)  # type: ignore[union-attr]
+        elif kind is ToolCall:
+            total += len(part.arguments) + len(part.name)  # type: ignore[union-attr]
+        elif kind is Thinking:
+            total += len(part.text) + len(part.signature or "")  # type: ignore[union-attr]
+        else:
+            total += 4000
     return total
 
 

@@ -6,16 +6,19 @@ outcome may have taken effect: it runs again only if its tool says that this is 
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
-from .calls import Call
+from .calls import Batch, Call
 from .contexts import digest_of
 from .decisions import Interrupt
 from .errors import JournalError
+from .frozen import freeze
 from .hooks.dispatch import repeat_effects
 from .messages import ToolCall
+from .seams import PendingCall, RunInfo
 from .state import RunState
-from .tools import ToolResult
+from .tools import InvalidArguments, Tool, ToolResult, tool
 
 UNCERTAIN = (
     "The process ended while {name} was running. Whether it took effect is not known, and it was not run again. "
@@ -25,6 +28,110 @@ CHANGED = (
     "Not run: this call of {name} is not the one that is on record in its place, which was {then}. Code or hooks have changed "
     "since, or the tool that makes this call does not make the same calls when it is repeated."
 )
+UNKNOWN = " Whether the one on record took effect is not known."
+
+
+# --- before a call is looked up ------------------------------------------------------------------
+
+
+async def cut_short(run: RunState, call: Call, batch: Batch) -> bool:
+    """Whether this call had begun in a process that has ended, and cannot run again. It is settled then.
+
+    This comes before look-up, validation and gates: they say whether a call may begin, and this one has. "There is no such
+    tool" or "the arguments are wrong" would make a model try another way, and do a second time what may be done already.
+    """
+    journal = run.journal
+    past = journal.past_call(call.id)
+    if past is None or past.intent is None or past.outcome is not None or journal.rehearsal:
+        return False
+    call.tool = call.tool or run.enabled.get(call.name)
+    if call.tool is not None and past.settled is None and await _may_go_on(run, call):
+        return False
+    call.compared = True
+    if changed := _not_as_recorded(call, past):
+        call.settle("uncertain", changed)
+        return True
+    _as_it_began(run, call, batch, past)
+    await journal.go_live(run)
+    _lost(run, call, past)
+    return True
+
+
+async def hold_to_record(run: RunState, call: Call) -> None:
+    """A call was settled on the way to its body. If it had begun before, what the record says of it counts instead."""
+    call.compared = True
+    past = run.journal.past_call(call.id)
+    if past is None or past.intent is None or run.journal.rehearsal:
+        return
+    if changed := _not_as_recorded(call, past):
+        call.settle("uncertain", changed)
+        return
+    _repeat_rulings(run, call.id, past)
+    if not _is_over(run, call, past):
+        await run.journal.go_live(run)
+        _lost(run, call, past)
+
+
+def _as_it_began(run: RunState, call: Call, batch: Batch, past: Any) -> None:
+    """Make `call` what it was when it began, so that the hooks at 13 see what it did."""
+    original = _before_hooks(past)
+    _repeat_rulings(run, call.id, past)
+    call.tool = call.tool or _gone(call.name)
+    call.args = freeze(past.intent["args"])
+    call.original_args = call.args if original is None else freeze(original)
+    call.edits = sum(answer["answer"]["is"] == "Edit" for answer in past.answers)
+    info = run.info if call.parent_id is None else RunInfo(run, call.parent_id)
+    call.context = PendingCall(
+        info, call.name, call.tool, call.args, call.part.arguments, call.id, batch.message, batch.context, batch.names,
+        original_args=call.original_args,
+    )  # fmt: skip
+    run.calls[call.id] = call
+
+
+def _gone(name: str) -> Tool:
+    """Stands for a tool that had this name, and is not there any more."""
+
+    @tool(name=name, description="", parameters={"type": "object"})
+    async def gone(**_: Any) -> str:
+        raise NotImplementedError(name)
+
+    return gone
+
+
+def _repeat_rulings(run: RunState, call_id: str, past: Any) -> None:
+    for seam in ("prepare_tool_call", "before_tool_call"):
+        while past.rulings.get(seam):
+            _what_hooks_wanted(run, call_id, seam)
+
+
+def _lost(run: RunState, call: Call, past: Any) -> None:
+    """Settle a call whose outcome was lost: as a person has said, else as uncertain."""
+    run.tools_run += 1
+    if (said := run.journal.settlement(call.id)) is not None:
+        call.outcome, call.result = "failed" if said.is_error else "ran", said
+        return
+    why = ""
+    if call.tool is not None and past.intent["replay"] == "never" and _policy_now(run, call)[0] == "safe":
+        why = ": it began as one that may not be run twice"
+    run.note("Uncertain", f"{call.name} was running when the process ended; it is not run again{why}", call.id)
+    call.settle("uncertain", UNCERTAIN.format(name=call.name))
+
+
+async def _may_go_on(run: RunState, call: Call) -> bool:
+    """Whether its body may run again, or waits for a person in a sub-agent: nothing was under way there, and it goes on."""
+    assert call.tool is not None
+    if replay_policy(run, call)[0] == "safe":
+        return True
+    if not hasattr(call.tool.unguarded, "inherits"):  # as every sub-agent's tool has; another begins anew
+        return False
+    store, child = run.plan.journal, f"{run.run_id}/{call.id}"
+    if not await store.reading(store.has, child):
+        return False
+    records = await store.reading(store.records, child)
+    return [r.kind for r in records if r.kind in ("suspended", "resumed", "end")][-1:] == ["suspended"]
+
+
+# --- before its body -----------------------------------------------------------------------------
 
 
 async def begin_once(run: RunState, call: Call) -> bool:
@@ -32,35 +139,23 @@ async def begin_once(run: RunState, call: Call) -> bool:
 
     The intent to run it is durable when this returns. Where that fails the body must not run, and the run ends.
     """
-    journal, tool = run.journal, call.tool
-    assert tool is not None
+    journal = run.journal
+    call.compared = True
     past = journal.past_call(call.id)
-    if past is not None and (changed := _not_as_recorded(call, past)):
-        call.settle("uncertain", changed)
-        return False
-    if (outcome := journal.past_outcome(run, call.id)) is not None:
-        call.outcome, call.result = outcome
-        if journal.rehearsal:  # other hooks are to see what it gave
-            run.tools_run += past.intent is not None
-            call.edits = 0
-        else:
-            call.recalled = True
-            _recall(run, call.id, past)
-        return False
+    if past is not None:
+        if changed := _not_as_recorded(call, past):
+            call.settle("uncertain", changed)
+            return False
+        if _is_over(run, call, past):
+            return False
     await journal.go_live(run)
     policy, by = replay_policy(run, call)
-    intent = journal.past_intent(call.id)
-    if intent is not None:
-        if (said := journal.settlement(call.id)) is not None:
-            run.tools_run += 1
-            call.outcome, call.result = "failed" if said.is_error else "ran", said
+    if past is not None and past.intent is not None:
+        if call.args is not None and digest_of(call.args) != past.intent["digest"]:  # what the tool takes has changed
+            _lost(run, call, past)
             return False
-        if policy != "safe":
-            run.tools_run += 1
-            run.note("Uncertain", f"{call.name} was running when the process ended; it is not run again", call.id)
-            call.settle("uncertain", UNCERTAIN.format(name=call.name))
-            return False
-        run.note("Repeated", f"{call.name} was running when the process ended; it may be run again ({by} says so)", call.id)
+        if policy == "safe":
+            run.note("Repeated", f"{call.name} was running when the process ended; it may be run again ({by} says so)", call.id)
     try:
         await journal.intent(run, call, policy, by)
     except JournalError as error:
@@ -70,16 +165,54 @@ async def begin_once(run: RunState, call: Call) -> bool:
     return True
 
 
+def _is_over(run: RunState, call: Call, past: Any) -> bool:
+    """Give a call the outcome that it has on record, if it has one."""
+    outcome = run.journal.past_outcome(run, call.id)
+    if outcome is None:
+        return False
+    call.outcome, call.result = outcome
+    if run.journal.rehearsal:  # other hooks are to see what it gave
+        run.tools_run += past.intent is not None
+        call.edits = 0
+    else:
+        call.recalled = True
+        _recall(run, call.id, past)
+    return True
+
+
 def _not_as_recorded(call: Call, past: Any) -> str | None:
     """Why a recorded call is not this one, if it is not. Then nothing of it can be used, and nothing may run in its place."""
     recorded = past.intent or past.outcome
-    if recorded is None:
+    if recorded is None or call.parent_id is None:  # what a reply asks for is on record with the reply
         return None
+    then = None
     if recorded["name"] != call.name:
-        return CHANGED.format(name=call.name, then=recorded["name"])
-    if past.intent is not None and call.args is not None and digest_of(call.args) != past.intent["digest"]:
-        return CHANGED.format(name=call.name, then="the same tool with other arguments")
-    return None
+        then = recorded["name"]
+    elif past.intent is not None and not _same_arguments(call, past):
+        then = "the same tool with other arguments"
+    if then is None:
+        return None
+    return CHANGED.format(name=call.name, then=then) + (UNKNOWN if past.outcome is None else "")
+
+
+def _same_arguments(call: Call, past: Any) -> bool:
+    """Whether the arguments are those on record: as they ran, or as they were before hooks shaped them."""
+    original, made = _before_hooks(past), [call.part.args]
+    if original is None:
+        return True  # a hook has made others of them, as it does now
+    if call.args is not None:
+        made.append(call.args)
+    elif call.tool is not None:  # nobody has looked at them yet
+        with contextlib.suppress(InvalidArguments):
+            made.append(call.tool.validate(call.part.arguments))
+    return not {past.intent["digest"], digest_of(original)}.isdisjoint([digest_of(args) for args in made])
+
+
+def _before_hooks(past: Any) -> Any:
+    """The recorded arguments as they were before hooks shaped them; `None` if only what came of them is known."""
+    if rulings := past.rulings.get("before_tool_call"):
+        return rulings[0].get("original_args", rulings[0].get("args"))
+    return None if past.rulings.get("prepare_tool_call") else past.intent["args"]
 
 
 def _recall(run: RunState, call_id: str, past: Any) -> None:
@@ -117,7 +250,18 @@ def _what_hooks_wanted(run: RunState, call_id: str, seam: str) -> None:
 
 
 def replay_policy(run: RunState, call: Call) -> tuple[str, str]:
-    """Whether a call may be made again after its outcome was lost, and who says so: the tool, or the agent's owner."""
+    """Whether a call may be made again after its outcome was lost, and who says so: the tool, or the agent's owner.
+
+    A call that has begun keeps what was said of it then, if that was "never".
+    """
+    now = _policy_now(run, call)
+    past = None if run.journal is None else run.journal.past_call(call.id)
+    if now[0] == "safe" and past is not None and past.intent is not None and past.intent["replay"] == "never":
+        return "never", past.intent["by"]
+    return now
+
+
+def _policy_now(run: RunState, call: Call) -> tuple[str, str]:
     assert call.tool is not None
     if call.name in run.plan.never_again:
         return "never", "owner"

@@ -56,7 +56,7 @@ def _drawn() -> float:
 
 
 class Recovery(Frozen, kw_only=True):
-    """What follows a failed turn. An agent without one (the default) ends the run, and nothing else.
+    """What follows a failed turn. An agent without one ends the run, and nothing else.
 
     With one, a failure of the run's own kind (a hook's, a request that cannot be made) leaves a row in the history that
     the model reads at its next turn: "[Turn error] ...". With `auto_retry` the turn is then tried again, at most

@@ -13,7 +13,7 @@ from .decisions import HumanAnswer, PendingApproval
 from .errors import ConfigError
 from .frozen import Frozen
 from .limits import Limits, Recovery
-from .messages import Options, Price
+from .messages import Options, Price, clean
 from .settings import LOOP_TOOLS, ProjectSettings
 from .tools import Tool
 
@@ -69,7 +69,7 @@ class Loop(Frozen):
 def read_instructions(given: Any) -> tuple[str, tuple[Instructions, ...]]:
     """Fixed text and, in order, the functions whose text is appended for each request."""
     items: Sequence[Any] = given if isinstance(given, list | tuple) else (given,)
-    fixed = [item for item in items if isinstance(item, str) and item]
+    fixed = [clean(item) for item in items if isinstance(item, str) and item]
     dynamic = []
     for item in items:
         if callable(item):

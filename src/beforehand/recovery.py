@@ -17,12 +17,14 @@ from .contexts import digest_of
 from .errors import (
     AuthenticationError, BadRequest, ContextTooLong, HookFailed, JournalError, NetworkError, RateLimited, RequestTooLarge,
     RunError, ServerError,
+    ToolMismatch,
 )  # fmt: skip
 from .events import DecisionMade, DecisionRecord
 from .frozen import canonical
 from .history import HistoryView
-from .messages import MESSAGE_TYPES, AssistantMessage, Image, Message, Request, Text, UserMessage
+from .messages import MESSAGE_TYPES, AssistantMessage, Message, Request, UserMessage
 from .models.base import Model
+from .remedies import calls_as_text, has_call, has_image, without_images
 from .seams import Context, Seen
 from .state import RunState
 from .waits import STREAMING
@@ -31,7 +33,7 @@ logger = logging.getLogger("beforehand")
 
 Turns = Callable[[RunState, list[Message]], Awaitable[None]]
 
-ErrorClass = Literal["hook", "authentication", "transient", "image", "structural"]
+ErrorClass = Literal["hook", "authentication", "transient", "image", "tool_mismatch", "structural"]
 
 RETRIED_SEAMS = frozenset({
     "before_turn", "prepare_request", "transform_context", "convert_to_llm", "before_provider_call", "get_api_key",
@@ -39,7 +41,11 @@ RETRIED_SEAMS = frozenset({
 })  # fmt: skip
 """Where asking again can help. At the others a reply stands already, or the hook's owner wanted the run to end."""
 
-LEFT_OUT = "[an image was left out: the endpoint refused the request that held it]"
+REMEDIES: dict[ErrorClass, str] = {
+    "image": "the request is tried once without its images; the history keeps them",
+    "tool_mismatch": "the request is tried once with its tool calls told as text; the history keeps them",
+}
+"""Failures after which another request is made at once, from other messages. Each once in a run."""
 
 
 class Attempts(msgspec.Struct):
@@ -50,19 +56,18 @@ class Attempts(msgspec.Struct):
 
 
 def classify(run: RunState, error: RunError) -> ErrorClass:
-    """What kind of failure this is, by its type. The first that fits, in this order.
-
-    There is no class for calls that do not match their results: context repair and the check of every replaced request
-    see to it that none is sent.
-    """
+    """What kind of failure this is, by its type and by what was sent. The first that fits, in this order."""
     if isinstance(error, HookFailed):
         return "hook"
     if isinstance(error, AuthenticationError) or getattr(error, "lasting", False):
         return "authentication"
     if isinstance(error, RateLimited | ServerError | NetworkError):
         return "transient"
-    if isinstance(error, BadRequest) and any(_has_image(message) for message in run.context.view()):
+    mismatch = isinstance(error, ToolMismatch)
+    if isinstance(error, BadRequest) and not mismatch and any(map(has_image, run.context.view())):
         return "image"
+    if mismatch and any(map(has_call, run.context.view())):
+        return "tool_mismatch"
     return "structural"
 
 
@@ -72,7 +77,7 @@ async def recover(run: RunState, incoming: list[Message], turns: Turns) -> None:
     `incoming` are the messages that the failed turn has not taken in. The last failure is in `run.error` afterwards.
     """
     attempts: Attempts = run.attempts
-    since, without_images = run.first_message, False
+    since, remedied = run.first_message, set[ErrorClass]()
     while run.error is not None:
         error, showed = run.error, _showed_text(run)
         kind = classify(run, error)
@@ -83,11 +88,11 @@ async def recover(run: RunState, incoming: list[Message], turns: Turns) -> None:
         if kind in ("hook", "structural") and not _is_told(run):
             await store_turn_error(run, str(error))
         since = len(run.history)
-        images = kind == "image" and not without_images and run.plan.recovery.auto_retry  # type: ignore[union-attr]
+        remedy = kind in REMEDIES and kind not in remedied and run.plan.recovery.auto_retry  # type: ignore[union-attr]
         if run.journal is not None and (again := run.journal.past_retry()) is not None:
             _went_on(run, attempts, again)
-        elif images:
-            await _note(run, "image_retry", "the request is tried once without its images; the history keeps them")
+        elif remedy:
+            await _note(run, f"{kind}_retry", REMEDIES[kind])
         else:
             wait = await _may_retry(run, kind, error, attempts.failures, showed, repeats)
             if wait is None:
@@ -95,10 +100,11 @@ async def recover(run: RunState, incoming: list[Message], turns: Turns) -> None:
             if not await _waited(run, wait):
                 run.stop_reason, run.error = "aborted", None
                 return
-        if images:
-            without_images = True
-            run.separate([_without_images(message) for message in run.context.view()])
-            incoming[:] = []
+        if remedy:
+            remedied.add(kind)
+            messages = run.context.view()
+            run.separate(without_images(messages) if kind == "image" else calls_as_text(messages))
+            incoming[:] = [_told_as_text()] if kind == "tool_mismatch" else []
         elif kind != "transient":
             incoming[:] = [*(m for m in incoming if not is_notice(m)), _notice(run, attempts.failures)]
         if run.journal is not None and run.journal.live:
@@ -204,6 +210,12 @@ def _notice(run: RunState, attempt: int) -> UserMessage:
     return UserMessage(text, origin="hook")
 
 
+def _told_as_text() -> UserMessage:
+    """A request must not end with a reply, which is what the results have become part of."""
+    text = f"{TURN_ERROR}the endpoint refused the tool calls so far as unmatched. They are told as text above; go on from them."
+    return UserMessage(text, origin="hook")
+
+
 def _is_told(run: RunState) -> bool:
     """Whether the failure stands in the history already: as a row, or as the record that took its place."""
     last = run.history[len(run.history) - 1] if len(run.history) > run.first_message else None
@@ -224,17 +236,6 @@ def _showed_text(run: RunState) -> bool:
     """Whether the reply that failed had begun to be shown."""
     last = run.history[len(run.history) - 1] if len(run.history) > run.first_message else None
     return type(last) is AssistantMessage and last.stop_reason == "error" and bool(last.content)
-
-
-def _has_image(message: Message) -> bool:
-    return type(message.content) is tuple and any(type(part) is Image for part in message.content)
-
-
-def _without_images(message: Message) -> Message:
-    if not _has_image(message):
-        return message
-    parts = tuple([Text(LEFT_OUT) if type(part) is Image else part for part in message.content])
-    return msgspec.structs.replace(message, content=parts)
 
 
 # --- the same failure again ----------------------------------------------------------------------

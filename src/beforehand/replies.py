@@ -55,4 +55,6 @@ async def _take_up(run: RunState, past: Any) -> Reply:
     if message is not None:
         run.store(message)
         run.add_usage(message.usage, message.model)
+    else:
+        run.add_usage(past.wasted, past.model)
     return Reply(message, past.interrupt, past.error, past.aborted)

@@ -14,11 +14,13 @@ import msgspec
 from .decisions import Answer, Block
 from .draft import Outgoing
 from .errors import Aborted, ConfigError, RequestTooLarge, RunError, describe
+from .frozen import canonical
 from .hooks.check import Refused
 from .hooks.dispatch import Ruling, dispatch
 from .history import History, HistoryView, estimate_tokens
 from .messages import (
-    AssistantMessage, Image, Message, MessageStop, Request, Text, Thinking, ToolCall, ToolMessage, is_sendable,
+    AssistantMessage, Image, Message, MessageStop, Options, Request, Text, Thinking, ToolCall, ToolMessage, clean,
+    is_sendable,
 )  # fmt: skip
 from .models.base import NO_CALL_INFO, CallInfo, Finish, ImageDelta, Model, ModelEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from .observing import WatchedStream
@@ -102,7 +104,7 @@ async def _with_dynamic(run: RunState, system: str) -> str:
                 "expected a string"
             )
         if text:
-            texts.append(text)
+            texts.append(clean(text))
     if run.journal is not None:
         run.journal.text("\n\n".join(texts[1:] if system else texts))
     return "\n\n".join(texts)
@@ -171,13 +173,16 @@ def _convertible(fields: dict[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def overhead(system: str, tools: Sequence[Any], answer: int | None) -> int:
+def overhead(system: str, tools: Sequence[Any], options: Options) -> int:
     """Tokens, as estimated, of what a request holds beside its messages, and of the answer that it leaves room for."""
-    return len(system) // 4 + (len(msgspec.json.encode(tools)) // 4 if tools else 0) + (answer or 0)
+    size = len(system) // 4 + (len(msgspec.json.encode(tools)) // 4 if tools else 0)
+    if options.provider_params:  # nobody knows what an endpoint makes of them, so they count like text
+        size += len(canonical(options.provider_params)) // 4
+    return size + (options.max_tokens or 0)
 
 
 def _check_size(request: Request, model: Model, window: int) -> None:
-    size = estimate_tokens(request.messages) + overhead(request.system, request.tools, request.options.max_tokens)
+    size = estimate_tokens(request.messages) + overhead(request.system, request.tools, request.options)
     if size > window:
         raise RequestTooLarge(
             f"the request is about {size} tokens (answer included), but {model.name} takes {window}: "

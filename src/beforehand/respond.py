@@ -13,13 +13,13 @@ from typing import Any
 import msgspec
 
 from .decisions import Interrupt
-from .draft import Draft, OpenCall, Outgoing, Reply, free_id, with_free_ids
+from .draft import Draft, OpenCall, Outgoing, Reply, free_id, plain_id, with_free_ids, without_keys
 from .errors import Aborted, HookFailed, InvalidResponse, ModelError, NetworkError, RunError, Stop, describe
 from .events import ChunkKind, MessageEnd, MessageRetracted, MessageStart, MessageUpdate
 from .hooks.check import Refused
 from .hooks.dispatch import dispatch, fail
 from .hooks.hook import Hook
-from .messages import AssistantMessage, Message, ToolCall
+from .messages import AssistantMessage, Message, ToolCall, clean
 from .models.base import Finish, ImageDelta, ModelEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from .seams import BY_NAME, IncomingMessage
 from .state import RunState
@@ -151,8 +151,8 @@ async def _show(run: RunState, draft: Draft, kind: ChunkKind, text: str) -> None
 
 def _open_call(run: RunState, draft: Draft, event: ToolCallDelta) -> OpenCall:
     wanted = event.id or f"call_{len(run.history)}_{len(draft.calls) + 1}"
-    free = free_id(run, wanted, [call.id for call in draft.calls.values()] if draft.calls else ())
-    call = draft.calls[event.index] = OpenCall(free, event.name or "")
+    free = free_id(run, plain_id(run, wanted), [call.id for call in draft.calls.values()] if draft.calls else ())
+    call = draft.calls[event.index] = OpenCall(free, clean(event.name or ""))
     draft.parts.append(("call", call))
     return call
 
@@ -277,7 +277,7 @@ async def _interrupted(run: RunState, draft: Draft, interrupt: Interrupt, judged
         reply = await _keep(run, message)
     else:
         await _retract(run, draft)
-        reply = Reply(None)
+        reply = _nothing_kept(run, draft)
     reply.interrupt = interrupt
     return reply
 
@@ -297,8 +297,10 @@ async def _cut(run: RunState, draft: Draft, error: BaseException) -> Reply:
         if draft.content(False) and not run.hooks.on_message:
             run.store(draft.message("aborted", "cancelled"))  # the caller cancels: keep what was shown, waiting for nothing
         raise error
+    error = without_keys(error, draft.by)
     failure = error if isinstance(error, RunError) else ModelError(f"the model {draft.by.model!r} raised {describe(error)}")
     failure.__cause__ = None if failure is error else error
+    without_keys(failure, draft.by)  # where the model is may stand in it
     message = await _judge_partial(run, draft, draft.message("error", str(failure)))
     if not draft.started and run.events.takers["message_start"]:
         await run.emit(MessageStart(message=message, origin=message.origin, **run.event_fields()))
@@ -314,9 +316,15 @@ async def _aborted(run: RunState, draft: Draft) -> Reply:
     else:
         if draft.started:
             await _retract(run, draft)
-        reply = Reply(None)
+        reply = _nothing_kept(run, draft)
     reply.aborted = True
     return reply
+
+
+def _nothing_kept(run: RunState, draft: Draft) -> Reply:
+    """Nothing of the reply stands, and what the model has charged for it counts all the same."""
+    run.add_usage(draft.usage, draft.by.model.name)
+    return Reply(None, wasted=draft.usage, model=draft.by.model.name)
 
 
 async def _judge_partial(run: RunState, draft: Draft, message: AssistantMessage) -> AssistantMessage:

@@ -199,6 +199,10 @@ class ProjectSettings(Frozen, kw_only=True, forbid_unknown_fields=True):
     loops: Annotated[tuple[LoopSettings, ...], Meta(max_length=MAX_LOOPS)] = ()
     tools: tuple[ToolSettings, ...] = ()
 
+    def limits_of_runs(self) -> Limits:
+        """The bounds of a run, with the threshold at which its history is compacted."""
+        return self.limits.of_runs().with_(compact_at=self.context.tokens)
+
     def tool(self, name: str) -> ToolSettings | None:
         """What is said about this tool. `None`, nothing: then it is enabled, visible and not restricted."""
         return next((tool for tool in self.tools if tool.name == name), None)

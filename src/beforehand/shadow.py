@@ -10,12 +10,17 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
+import msgspec
+
+from .contexts import digest_of
 from .decisions import Answer, Continue, Replace
+from .detach import contained
 from .emitter import Emitter
 from .errors import HookFailed
 from .events import DecisionRecord
 from .frozen import Frozen, canonical
-from .hooks.dispatch import UNSEEN, Ruling, ask, fail
+from .hooks.check import Late
+from .hooks.dispatch import UNSEEN, Ruling, ask, fail, within
 from .hooks.group import narrowed
 from .hooks.hook import Hook
 from .history import HistoryView
@@ -24,6 +29,7 @@ from .messages import AssistantMessage, Request
 from .models.base import Model
 from .seams import BY_NAME, Context, IncomingMessage, SeamSpec
 from .stream.guard import Guard, Interrupted
+from .tools import as_result
 
 logger = logging.getLogger("beforehand")
 
@@ -32,11 +38,16 @@ KINDS: tuple[Kind, ...] = ("newly_blocked", "newly_allowed", "refused_differentl
 
 ON_CHUNK, ON_MESSAGE = BY_NAME["on_chunk"], BY_NAME["on_message"]
 
+PATIENCE, NO_PATIENCE = 5.0, 0.05
+"""Seconds that a run waits for a hook in the shadow which has no timeout, and for one that was late before."""
+
 class Difference(Frozen, kw_only=True):
     """One value about which the hooks in the shadow decide otherwise.
 
     `decided` and `would` say, in a few words, what the run's hooks and those in the shadow made of it; `hook` is the one
-    in the shadow that made the difference, if one did; `about` begins with the value.
+    in the shadow that made the difference, if one did; `about` begins with the value, `digest` is that of the whole.
+
+    The journal and the log get it without values: hooks may take out of one what must not be kept.
     """
 
     kind: Kind
@@ -50,16 +61,34 @@ class Difference(Frozen, kw_only=True):
     hook: str | None
     where: str | None
     about: str
+    digest: str | None = None
+
+
+class Words(NamedTuple):
+    """What was decided and what would be, in words. `kept` are those that hold nothing of the value itself."""
+
+    decided: str
+    would: str
+    kept: tuple[str, str]
 
 
 class Shadow:
-    """The hooks in the shadow of one run. `again` says that the run is on record, and goes over its past only."""
+    """The hooks in the shadow of one run. `again` says that the run is on record, and goes over its past only.
 
-    def __init__(self, hooks: HookSet, heard: Callable[[Difference], None] | None = None, again: bool = False) -> None:
-        self.hooks, self.again = hooks, again
+    `own` names the hooks ("name at seam") that a recorded sub-agent had of itself: what they decided stands, as do its
+    seams at which a parent's hooks have no say. Those in the shadow are in the place of its parent's.
+    """
+
+    def __init__(
+        self, hooks: HookSet, heard: Callable[[Difference], None] | None = None, again: bool = False,
+        own: frozenset[str] | None = None,
+    ) -> None:  # fmt: skip
+        self.hooks, self.again, self.own = hooks, again, own
         self._heard = heard
         self.differences: list[Difference] = []
         self.judged = 0
+        self.late: set[Any] = set()
+        """The hooks that gave no answer in time (`Hook.identity`)."""
 
     def visiting(self, hooks: HookSet, also: Iterable[str] = ()) -> HookSet:
         """The run's own hooks, with a place holder at each seam where only the shadow has one (and at these `also`)."""
@@ -72,6 +101,8 @@ class Shadow:
         decided: tuple[Ruling, Sequence[DecisionRecord], HookFailed | None], adopt: Any = None,
     ) -> None:  # fmt: skip
         """Ask the hooks in the shadow about a value, and note where they differ from what was `decided` (see `Made`)."""
+        if self.own is not None and not spec.inherited:
+            return
         self.judged += 1
         hooks = getattr(self.hooks, spec.name)
         if spec.by_tool and hooks:
@@ -79,7 +110,7 @@ class Shadow:
             hooks = self.hooks.for_tool(spec.name, call.tool.name)
             if self.hooks.grouped and spec.name == "before_tool_call":
                 hooks = narrowed(hooks, context)
-        aside = Aside(run)
+        aside = Aside(self, run)
         theirs = Made(Ruling(context, {}), aside.decisions)
         if hooks:
             try:
@@ -87,27 +118,29 @@ class Shadow:
             except HookFailed as error:
                 theirs = Made(theirs.ruling, aside.decisions, error)
         mine = Made(*decided)
+        theirs = theirs.beside(spec, mine, self.own) if self.own else theirs
         kind = _compare(mine, theirs)
         if kind is not None:
-            value = spec.value(context) if spec.value is not None and spec.name not in _LONG else None
-            about = "" if value is None else canonical(value).decode(errors="replace")[:200]
-            self._note(run, spec, kind, getattr(context, "call_id", None), (str(mine), str(theirs), about), aside.decisions)
+            self._note(run, spec, kind, context, Words(str(mine), str(theirs), (mine.kept, theirs.kept)), aside.decisions)
 
     def _note(
-        self, run: Any, spec: SeamSpec, kind: Kind, call_id: str | None, words: tuple[str, str, str], by: Sequence[DecisionRecord]
+        self, run: Any, spec: SeamSpec, kind: Kind, context: Any, words: Words, by: Sequence[DecisionRecord]
     ) -> None:
         last = by[-1] if by else None
-        decided, would, about = words
+        value = None if context is None or spec.value is None else spec.value(context)
+        about = "" if value is None or spec.name in _LONG else canonical(value).decode(errors="replace")[:200]
         difference = Difference(
-            kind=kind, seam=spec.name, run_id=run.run_id, loop=run.loop, turn=run.turn, call_id=call_id, decided=decided,
-            would=would, hook=last.hook if last else None, where=last.where if last else None, about=about,
+            kind=kind, seam=spec.name, run_id=run.run_id, loop=run.loop, turn=run.turn, call_id=getattr(context, "call_id", None),
+            decided=words.decided, would=words.would, hook=last.hook if last else None, where=last.where if last else None,
+            about=about, digest=None if value is None else digest_of(value),
         )  # fmt: skip
         self.differences.append(difference)
+        decided, would = words.kept
         logger.info("shadow: %s at %s: decided %s, would be %s", kind, spec.name, decided, would)
         if self._heard is not None:
             self._heard(difference)
         if run.journal is not None and not self.again:
-            run.journal.add("shadow", difference)
+            run.journal.add("shadow", msgspec.structs.replace(difference, decided=decided, would=would, about=""))
 
     # --- streams ---
 
@@ -134,7 +167,7 @@ class TwinGuard:
 
     def __init__(self, shadow: Shadow, run: Any, guard: Guard, message_id: str, max_hold: int | None) -> None:
         self._shadow, self._run, self._guard = shadow, run, guard
-        self._aside = Aside(run)
+        self._aside = Aside(shadow, run)
         self._theirs: Guard | None = None
         if shadow.hooks.on_chunk:
             self._theirs = Guard(
@@ -143,6 +176,7 @@ class TwinGuard:
                 fail=lambda hook, chunk, why: fail(self._aside, ON_CHUNK, hook, chunk, why),  # type: ignore[arg-type]
             )  # fmt: skip
         self._stopped: str | None = None
+        self._kept: str | None = None
         self._shown: dict[Any, list[str]] = {}
         self._would: dict[Any, list[str]] = {}
         self._before = len(run.decisions)
@@ -158,6 +192,7 @@ class TwinGuard:
                     self._stopped, would = f"Interrupt({stop.verdict.reason or ''})", ""
                 except HookFailed as error:
                     self._stopped, would = f"failed: {error.why}", ""
+                    self._kept = f"failed: {_kind_of(error.why)}"
             self._would.setdefault(channel, []).append(would)
         shown = await self._guard.feed(kind, delta, call_id, final)
         self._shown.setdefault(channel, []).append(shown)
@@ -171,6 +206,7 @@ class TwinGuard:
         kind: Kind | None = None
         decided = "shown" if stopped is None else f"Interrupt({stopped.reason or ''})"
         would = self._stopped or "shown"
+        kept = decided, self._kept or would
         if (stopped is None) != (self._stopped is None):
             kind = "newly_allowed" if self._stopped is None else "newly_blocked"
         elif stopped is None:
@@ -178,9 +214,12 @@ class TwinGuard:
             if mine != theirs:
                 kind = "rewritten_differently"
                 channel = next(c for c in mine if mine[c] != theirs.get(c))
-                decided, would = (repr(text.get(channel, ""))[:200] for text in (mine, theirs))
+                texts = mine[channel], theirs.get(channel, "")
+                decided, would = (repr(text)[:200] for text in texts)
+                same = next((i for i, (a, b) in enumerate(zip(*texts, strict=False)) if a != b), min(map(len, texts)))
+                kept = f"{len(texts[0])} characters", f"{len(texts[1])} characters, others from {same} on"
         if kind is not None:
-            self._shadow._note(self._run, ON_CHUNK, kind, None, (decided, would, ""), self._aside.decisions)
+            self._shadow._note(self._run, ON_CHUNK, kind, None, Words(decided, would, kept), self._aside.decisions)
 
 
 _LONG = frozenset({"on_chunk", "before_provider_call", "authorize_request", "transform_context", "convert_to_llm"})
@@ -190,8 +229,8 @@ _LONG = frozenset({"on_chunk", "before_provider_call", "authorize_request", "tra
 class Aside:
     """A run as hooks in the shadow see it: the real one, but what they would do to it stays here."""
 
-    def __init__(self, run: Any) -> None:
-        self._run = run
+    def __init__(self, shadow: Shadow, run: Any) -> None:
+        self._run, self._late = run, shadow.late
         self.journal = self.shadow = None
         self.events = Emitter()
         self.decisions: list[DecisionRecord] = []
@@ -200,6 +239,15 @@ class Aside:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._run, name)
+
+    async def waits_for(self, hook: Hook, answer: Any) -> Any:
+        """The answer of a hook that has no timeout: what is never obeyed does not hold up a run."""
+        seconds = NO_PATIENCE if hook.identity in self._late else PATIENCE
+        try:
+            return await within(seconds, contained(answer), seconds)
+        except Late:
+            self._late.add(hook.identity)
+            raise
 
 
 def _silent(_: Any) -> None:
@@ -233,6 +281,24 @@ class Made(NamedTuple):
         """What a field came to: as replaced, or as it was."""
         return self.ruling.changes.get(field, getattr(self.ruling.context, field, None))
 
+    def beside(self, spec: SeamSpec, whole: Made, own: frozenset[str]) -> Made:
+        """This, with what those hooks have decided that are named in `own`, as it is in the `whole`."""
+        decisions = [d for d in whole.decisions if f"{d.hook} at {spec.name}" in own]
+        heard = [(verdict, hook) for verdict, hook in whole.ruling.heard if f"{hook.name} at {spec.name}" in own]
+        rewritten = any([d.verdict == "Replace" for d in decisions])  # whose part it was is not on record
+        ruling = self.ruling.beside(spec, heard, whole.ruling.changes if rewritten else {})
+        failed = whole.failed if whole.failed is not None and f"{whole.failed.hook} at {spec.name}" in own else None
+        return Made(ruling, [*self.decisions, *decisions], self.failed or failed)
+
+    @property
+    def kept(self) -> str:
+        """The same without what an error says, which often quotes the value. The reasons are the hooks' own words."""
+        said = str(self)
+        whys = [d.reason for d in self.decisions if d.verdict in ("failed", "failed_open")]
+        for why in [*whys, self.failed.why if self.failed is not None else None]:
+            said = said.replace(why, _kind_of(why)) if why else said
+        return said
+
     def __str__(self) -> str:
         if self.failed is not None:
             return f"failed: {self.failed.why}"
@@ -244,6 +310,11 @@ class Made(NamedTuple):
         if self.ruling.changes:
             parts.append(f"Replace({', '.join(self.ruling.changes)})")
         return " + ".join([*parts, *self.effects]) or "let pass"
+
+
+def _kind_of(why: str) -> str:
+    """What kind of failure it was: "raised ValueError", of "raised ValueError: ..."."""
+    return why.partition(":")[0]
 
 
 def _compare(mine: Made, theirs: Made) -> Kind | None:
@@ -261,8 +332,17 @@ def _compare(mine: Made, theirs: Made) -> Kind | None:
     return None if mine.effects == theirs.effects else "effects_differ"
 
 
+def _as_result(value: Any) -> Any:
+    try:
+        return as_result(value)
+    except TypeError:  # no result: the call is refused
+        return value
+
+
 def _plain(value: Any) -> bytes:
-    """A value to compare: a model by its name, a history as the messages in it."""
+    """A value to compare: a model by its name, a history as the messages in it, an answer as the result it comes to."""
+    if isinstance(value, Answer):
+        value = value.value if isinstance(value.value, AssistantMessage) else _as_result(value.value)
     if isinstance(value, Model):
         return f"{value.provider}:{value.name}".encode()
     if isinstance(value, Context):

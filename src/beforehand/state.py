@@ -44,6 +44,8 @@ class RunState(Waits):
     """The conversation's failures in a row. Set only where the plan has a recovery."""
     place: Any
     """Where the run is among its loops. Set only where there are some."""
+    waits_for: Callable[[Any, Any], Awaitable[Any]] | None = None
+    """How the answer of a hook without a timeout is awaited, if not without end. Only hooks in the shadow are hurried."""
 
     def __init__(self, plan: Plan, history: History, events: Emitter, queues: Queues) -> None:
         super().__init__()

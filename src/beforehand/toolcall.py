@@ -22,7 +22,7 @@ from .errors import Aborted, HookFailed, describe, nearest
 from .events import ToolExecutionEnd, ToolExecutionStart, ToolExecutionUpdate
 from .gating import shape_and_gate
 from .hooks.dispatch import Ruling, dispatch
-from .intents import begin_once, finish_once
+from .intents import begin_once, cut_short, finish_once, hold_to_record
 from .messages import AssistantMessage, ToolCall
 from .observing import entered, left
 from .seams import BY_NAME, CallOutcome, RunInfo
@@ -82,6 +82,15 @@ def look_up(run: RunState, call: Call) -> bool:
     return False
 
 
+async def admit(run: RunState, call: Call, batch: Batch) -> None:
+    """Look up, validate and gate. Afterwards the call is settled, or may run."""
+    try:
+        if look_up(run, call):
+            await check(run, call, batch)
+    except Aborted:
+        call.settle("aborted", "Operation aborted")
+
+
 async def check(run: RunState, call: Call, batch: Batch) -> None:
     """Validate the arguments, then seams 11 and 12. Afterwards the call is settled, or may run with `call.args`."""
     tool = call.tool
@@ -112,12 +121,14 @@ async def execute(run: RunState, call: Call) -> None:
             await _go_over_inner_calls(run, call)
         await settle(run, call)
         return
+    call.raise_if_left()
     outer_scope = run.scope  # what waits may be another tool, which has called this one
     began = perf_counter() if run.hooks.after_tool_call else 0.0  # only they are told how long it took
     leaves = entered(run, call) if run.observed is not None else None
     try:
         kwargs = tool.kwargs_from_json(call.part.arguments) if call.args is None else tool.kwargs(call.args)
         run.tools_run += 1
+        call.begun = True
         value = _start(run, call, tool, kwargs)
         if type(value) is _Going:
             run.enter_guarded(begun_before_abort=True)
@@ -240,6 +251,8 @@ def _tool_context(run: RunState, call: Call) -> ToolContext:
 
 async def settle(run: RunState, call: Call) -> None:
     """Seam 13, what the core itself adds to a result, and the event that says what became of the call."""
+    if run.journal is not None and not call.compared:
+        await hold_to_record(run, call)
     raw = call.result
     if not call.recalled and (run.hooks.after_tool_call or call.edits or run.limits.max_result_chars is not None):
         await _finish(run, call)
@@ -370,11 +383,8 @@ async def run_nested(run: RunState, call: Call) -> NestedResult:
     """Look up, gate and run such a call. A failure that must end the run is left in `call.failure`."""
     batch = Batch(call.message, run.context, len(run.context), lone=call.name)
     await announce(run, call)
-    try:
-        if look_up(run, call):
-            await check(run, call, batch)
-    except Aborted:
-        call.settle("aborted", "Operation aborted")
+    if run.journal is None or not await cut_short(run, call, batch):
+        await admit(run, call, batch)
     if call.outcome is None:
         await execute(run, call)
     else:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from .frozen import freeze
+from .frozen import freeze, surely_json
 from .history import HistoryView
 from .messages import (
     MESSAGE_TYPES, THINKING_LEVELS, AssistantMessage, CustomMessage, Options, Request, ToolCall, ToolMessage, ToolSpec,
@@ -114,7 +114,7 @@ def invalid_options(options: Any, tools: Collection[str]) -> str | None:
     choice = options.tool_choice
     if choice is not None and choice not in ("auto", "none", "required") and choice not in tools:
         return f"the option tool_choice names {choice!r}, which is none of its tools"
-    return _not_json(options.provider_params, "provider_params")
+    return None if surely_json(options.provider_params) else _not_json(options.provider_params, "provider_params")
 
 
 def _not_json(value: Any, path: str) -> str | None:

@@ -202,6 +202,13 @@ def test_a_new_hook_starts_with_main_and_rows_come_and_go(folder: Path, command:
         (["qqq"], "there is no edit 'qqq': use add, remove, all, set"),
         (["--timeout-ms", "999"], "expected a whole number from 1000 to 300000, got 999"),
         (["--timeout-ms", "1.5"], "expected a whole number from 1000 to 300000, got '1.5'"),
+        (["--timeout-ms", "5_000"], "expected a whole number from 1000 to 300000, got '5_000'"),
+        (["--timeout-ms", "\u0665\u0660\u0660\u0660"], "expected a whole number from 1000 to 300000, got"),
+        (["--timeout-ms", " 5000"], "expected a whole number from 1000 to 300000, got ' 5000'"),
+        (["--source", "../x.ts"], "pre_llm_hook.source: the path '../x.ts' has a `..`: paths stay inside the workspace"),
+        (["--source", "/etc/x.ts:main"], "pre_llm_hook.source: the path '/etc/x.ts' is absolute: paths begin at the workspace"),
+        (["--source", ".beforehand/x.py"], "pre_llm_hook.source: the path '.beforehand/x.py' belongs to the runtime"),
+        (["--source", "out.py"], "pre_llm_hook.source: the path 'out.py' leads out of the workspace through a symlink"),
         (["--source", "lib/x.txt"], "'lib/x.txt' names no lambda"),
         (["--source", ""], "the hook has no source"),
         (["add", "a", "--source", "lib/x.txt"], "'lib/x.txt' names no lambda"),
@@ -210,6 +217,7 @@ def test_a_new_hook_starts_with_main_and_rows_come_and_go(folder: Path, command:
 )
 def test_an_invalid_draft_writes_nothing(folder: Path, command: Command, args: list[str], why: str) -> None:
     (folder / "beforehand.toml").write_text(PROJECT + BLOCK)
+    (folder / "agent" / "out.py").symlink_to(folder / "elsewhere.py")
     refused(command("targets", *args), why)
     assert (folder / "beforehand.toml").read_text() == PROJECT + BLOCK
 
@@ -275,6 +283,8 @@ def test_a_path_from_here_and_a_workspace_by_name_will_do(folder: Path, command:
         (["lib/x.py", "lib/none.py"], "there is no file lib/none.py in"),
         (["../x.py"], "paths stay inside the workspace"),
         (["notes.txt"], "'notes.txt' holds no lambda"),
+        (["lib/x.py", "notes.txt"], "'notes.txt' holds no lambda (.py, .ts, .js), and authority is for code alone: nothing"),
+        (["lib/x.py", "lib/huge.py"], "'lib/huge.py' has more than 5,000,000 bytes: nothing was changed"),
         (["lib/x.py", "--protect", "locked"], "--protect locked: expected none, no_delete, read_only"),
         (["lib/x.py", "--protect", "none", "--revoke"], "--revoke goes without --protect"),
         (["lib/x.py", "--list"], "--list goes without files"),
@@ -284,6 +294,7 @@ def test_a_path_from_here_and_a_workspace_by_name_will_do(folder: Path, command:
 )
 def test_what_cannot_be_authorised_changes_nothing(folder: Path, command: Command, args: list[str], why: str) -> None:
     (folder / "agent" / "notes.txt").write_text("hello")
+    (folder / "agent" / "lib" / "huge.py").write_bytes(b"#" * 5_000_001)
     refused(command("authorize", *args), why)
     assert not (folder / "agent.authority.json").exists()
 

@@ -449,6 +449,11 @@ def test_what_a_model_or_a_tool_writes_cannot_steer_the_terminal(here: Path, run
         told = run_here(*words)
         assert told.code == 0, told.err
         assert not STEERING & set(told.out), words
+    for words in (("export", "r"), ("export", "r", "--raw"), ("approvals", "--json"), ("trace", "--hooks", "--json")):
+        told = run_here(*words)
+        assert told.code == 0 and not STEERING & set(told.out), words
+        assert all([json.loads(line) for line in told.out.splitlines()]), words
+    assert json.loads(run_here("export", "r").out.splitlines()[0])["content"] == f"hello {EVIL}"
     assert r"hello \x1b]0;owned\x07" in run_here("runs").out
     refused = run_here("trace", f"x{EVIL}")
     assert not STEERING & set(refused.err)

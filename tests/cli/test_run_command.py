@@ -132,6 +132,18 @@ def test_what_json_does_not_know_is_shown_and_breaks_nothing() -> None:
     assert event["data"]["object"].startswith("<object object")
 
 
+def test_an_event_with_half_a_character_is_still_a_line_of_json() -> None:
+    event = json.loads(as_json(CustomEvent(run_id="r", name="custom.odd", data={"name": "a\ud800b"})))
+    assert event["data"] == {"name": "a\ud800b"}
+
+
+def test_events_as_json_cannot_steer_the_terminal(run_here: Run) -> None:
+    with endpoint(says("a\x9b31m\u202eb")) as server:
+        told = run_here("run", "Hi", "--model", "openai:m", "--base-url", server.url, "--json")
+    assert told.code == 0 and not {"\x9b", "\u202e"} & set(told.out)
+    assert "a\x9b31m\u202eb" in {json.loads(line).get("delta") for line in told.out.splitlines()}
+
+
 @pytest.mark.usefixtures("files")
 def test_a_run_out_of_turns_says_so_and_ends_with_code_9(run_here: Run) -> None:
     with endpoint(calls("book", seat="4A")) as server:

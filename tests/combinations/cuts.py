@@ -94,7 +94,7 @@ async def every_cut(
                 assert came[name] == value, f"{where}: {name}:\n{came[name]}\n{value}"
         known = answered([r for r in kept if r.run_id == run_id])
         assert unknown or known + sent(resumed) <= requests + (kept[-1].kind == "request"), f"{where}: asked again"
-        waited = sum(r.kind == "retried" and r.data["verdict"] != "image_retry" for r in kept)
+        waited = sum(r.kind == "retried" and r.data["verdict"] not in ("image_retry", "tool_mismatch_retry") for r in kept)
         assert len(again.seconds) <= len(world.seconds) - waited, f"{where}: waited again"
         assert verify(again.journal) == [], where
         await resumed.aclose()

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
-from beforehand import Agent, Hook, Image, Limits, Text, ToolContext, UserMessage, tool
-from beforehand.testing import FunctionModel, error, text, tool_call
+from beforehand import (
+    Agent, BadRequest, Hook, Image, Interrupt, Limits, Text, ToolContext, ToolMessage, ToolMismatch, Usage, UserMessage, hook,
+    tool,
+)  # fmt: skip
+from beforehand.testing import FunctionModel, error, finish, text, tool_call
 
 from combinations.cuts import World, every_cut
 
@@ -102,8 +105,6 @@ async def test_a_run_that_gives_up_is_resumed_where_it_gave_up(tmp_path: Path) -
 
 
 async def test_an_image_that_is_refused_is_left_out_on_resume_too(tmp_path: Path) -> None:
-    from beforehand import BadRequest
-
     def make(world: World) -> Agent:
         def reply(request: Any) -> Any:
             if any(type(m.content) is tuple and any(type(p) is Image for p in m.content) for m in request.messages):
@@ -114,3 +115,34 @@ async def test_an_image_that_is_refused_is_left_out_on_resume_too(tmp_path: Path
 
     whole, _ = await every_cut(tmp_path, make, [UserMessage((Text("see"), Image("aVZCT1I=")))])
     assert whole.text == "without"
+
+
+@pytest.mark.parametrize("keep", ["nothing", "aborted"])
+async def test_what_a_refused_reply_has_cost_is_on_record(tmp_path: Path, keep: Any) -> None:
+    @hook.on_message
+    def refuse(incoming: Any) -> Interrupt | None:
+        return Interrupt("no", resend=True, keep=keep) if "reply 1" in incoming.message.text else None
+
+    def make(world: World) -> Agent:
+        model = by_turn({1: [text("reply 1"), finish(usage=Usage(7, 3))], 2: tool_call("work", {"x": 1}, id="a")})
+        return Agent(
+            model=model, tools=[work(world)], hooks=[refuse], instructions=["Be brief.", say_turn], journal=world.journal
+        )
+
+    whole, _ = await every_cut(tmp_path, make)
+    assert whole.usage == Usage(7, 3)
+
+
+async def test_calls_that_are_refused_are_told_as_text_on_resume_too(tmp_path: Path) -> None:
+    def make(world: World) -> Agent:
+        def reply(request: Any) -> Any:
+            if any(type(m) is ToolMessage for m in request.messages):
+                return error(ToolMismatch("messages with role 'tool' must follow"))
+            if "[work (a) " in "".join(m.text for m in request.messages):
+                return text("done")
+            return tool_call("work", {"x": 1}, id="a")
+
+        return Agent(model=FunctionModel(reply), tools=[work(world)], journal=world.journal, recovery=world.recovery())
+
+    whole, _ = await every_cut(tmp_path, make)
+    assert whole.text == "done"

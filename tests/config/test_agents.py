@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from beforehand import Agent, ConfigError, HookFailed, Limits, Replace, ToolContext, hook, tool
+from beforehand import Agent, ConfigError, HookFailed, Limits, Recovery, Replace, ToolContext, hook, tool
 from beforehand.decisions import Approve, Deny
 from beforehand.settings import GRANTED, PreLlmHook
 from beforehand.testing import ScriptedModel, text, tool_call
@@ -316,6 +316,29 @@ def test_without_the_sandbox_a_selected_hook_fails_closed_in_one_line(folder):
     assert all(line.startswith("HookFailed 0 0 hook 'pre_llm_hook' at before_provider_call") for line in lines)
     assert "beforehand[js]" in lines[0]
     assert "nothing here can run lib/x.py:transform: the package pydantic_monty is missing" in lines[1]
+
+
+@pytest.mark.parametrize("said", ["nothing", "by replace", "None", "the default one"])
+async def test_a_hook_in_python_that_fails_leaves_a_row_unless_the_owner_wants_none(folder, said):
+    folder.lambda_("def main(input):\n    raise ValueError('the index is gone ' + 'x' * 5000)\n", "y.py")
+    model = ScriptedModel([text("hello")])
+    more = {"None": {"recovery": None}, "the default one": {"recovery": Recovery(auto_retry=False)}}.get(said, {})
+    if said == "by replace":
+        agent = Agent(model=model, workspace="agent").replace(pre_llm_hook={"source": "lib/y.py"})
+    else:
+        agent = Agent(model=model, workspace="agent", pre_llm_hook={"source": "lib/y.py"}, **more)
+    talk = agent.conversation()
+    result = await talk.run("hello", check=False)
+    assert (result.stop_reason, type(result.error), model.requests) == ("error", HookFailed, [])
+    assert [d.verdict for d in result.decisions] == ["failed"]  # and nothing was tried again
+    rows = [m.text for m in talk.messages if m.text.startswith("[Turn error] ")]
+    assert len(rows) == (0 if said == "None" else 1)
+    assert all("the index is gone" in row and len(row) <= len("[Turn error] ") + 2000 for row in rows)
+
+
+async def test_an_agent_without_such_a_hook_has_no_recovery_unless_it_is_given_one():
+    assert Agent(model=ScriptedModel([])).plan.recovery is None
+    assert Agent(model=ScriptedModel([]), hooks=[hook.before_provider_call(lambda call: None)]).plan.recovery is None
 
 
 async def test_a_block_in_python_counts_instead_of_the_files(folder):

@@ -162,6 +162,14 @@ def test_the_bounds_of_a_file_are_those_of_limits():
         ('workspace = "."', "1: workspace: this project file lies in it, where lambdas can write"),
         ('workspace = ".."', "1: workspace: this project file lies in it"),
         ('workspace = "agent"\nhooks_dir = "agent/lib"', "2: hooks_dir: it lies in the workspace, where lambdas can write"),
+        (
+            'workspace = "agent"\n[pre_llm_hook]\nscope = "main"\nsource = "../x.ts:f"',
+            "4: pre_llm_hook.source: the path '../x.ts' has a `..`: paths stay inside the workspace",
+        ),
+        (
+            'workspace = "agent"\n[pre_llm_hook]\nsource = "/etc/x.ts"',
+            "3: pre_llm_hook.source: the path '/etc/x.ts' is absolute: paths begin at the workspace",
+        ),
         ('[pre_llm_hook]\nsource = "lib/x.py"', "1: pre_llm_hook: the field 'workspace' is missing beside it"),
         ("model = ", "1: : this is not TOML: Invalid value"),
         ("model = 'a'\nmodel = 'b'", "2: : this is not TOML: Cannot overwrite a value"),

@@ -98,6 +98,7 @@ def test_an_edit_that_cannot_be_made_says_why(edit, targets, names, why):
         (Draft(), "the hook has no source"),
         (Draft("  "), "the hook has no source"),
         (Draft("lib/x.txt"), "'lib/x.txt' names no lambda"),
+        (Draft("../x.ts"), "pre_llm_hook.source: the path '../x.ts' has a `..`"),
         (Draft(SOURCE, Targets()), "a hook has at least one target"),
         (Draft(SOURCE, add(NEW, ["Bad"])), "pre_llm_hook.loops[0]: expected a loop's name"),
         (Draft(SOURCE, add(NEW, [""])), "pre_llm_hook.loops[0]: expected a loop's name"),

@@ -10,8 +10,8 @@ import pytest
 
 from beforehand import (
     Agent, AssistantMessage, AuthenticationError, BadRequest, ConfigError, ContextTooLong, Hook, HookFailed, Image, Interrupt,
-    Limits, NetworkError, Options, RateLimited, Recovery, Replace, RequestTooLarge, Resend, RunError, ServerError, Text, ToolCall,
-    ToolMessage, UserMessage, hook, tool,
+    Limits, Message, NetworkError, Options, RateLimited, Recovery, Replace, RequestTooLarge, Resend, RunError, ServerError, Text,
+    ToolCall, ToolMessage, ToolMismatch, UserMessage, hook, tool,
 )  # fmt: skip
 from beforehand.testing import FunctionModel, ScriptedModel, error, text, tool_call
 
@@ -527,6 +527,61 @@ async def test_new_images_in_the_same_run_are_not_left_out_once_more() -> None:
     agent = Agent(model=model, tools=[draw], recovery=waits.recovery(max_attempts=0))
     result = await agent.run(picture, check=False)
     assert verdicts(result) == ["image_retry", "recovery_exhausted"]
+
+
+@tool
+async def trains(day: str) -> str:
+    """Trains."""
+    return f"305 on {day}"
+
+
+@pytest.mark.parametrize("images", [False, True])
+async def test_refused_calls_are_told_once_as_text_and_the_history_keeps_them(images: bool) -> None:
+    waits = Waits()
+    past: list[Message] = [UserMessage((Text("look"), Image(url="http://127.0.0.1/p.png")))] if images else []
+    asks = [tool_call("trains", {"day": "Friday"}, id="a"), tool_call("trains", {"day": "sunday"}, id="b")]
+    model = ScriptedModel([[text("I look."), *asks], error(ToolMismatch("unmatched")), text("Train 305.")])
+    talk = Agent(model=model, tools=[trains], recovery=waits.recovery()).conversation(past)
+    result = await talk.run("Which train?")
+
+    assert (result.text, waits.seconds, verdicts(result)) == ("Train 305.", [], ["tool_mismatch_retry"])
+    *asked, told, notice = model.requests[2].messages
+    assert asked == [*past, UserMessage("Which train?")], "no image is left out: this is not what was refused"
+    assert isinstance(told, AssistantMessage)
+    assert (told.tool_calls, told.stop_reason) == ([], "stop")
+    assert told.text.splitlines() == [
+        'I look.[called trains (a) with {"day":"Friday"}][called trains (b) with {"day":"sunday"}]',
+        "[trains (a) returned: 305 on Friday]",
+        "[trains (b) returned: 305 on sunday]",
+    ]
+    assert (notice.role, notice.origin) == ("user", "hook")
+    assert notice.text.startswith("[Turn error]")
+    assert [m.role for m in talk.messages[len(past) :]] == ["user", "assistant", "tool", "tool", "assistant", "user", "assistant"]
+    assert_valid(talk.messages)
+
+
+async def test_calls_refused_again_are_a_failure_of_its_own() -> None:
+    waits = Waits()
+    again = [tool_call("trains", {"day": "x"}), error(ToolMismatch("b")), text("never")]
+    model = ScriptedModel([tool_call("trains", {"day": "Friday"}), error(ToolMismatch("a")), *again])
+    agent = Agent(model=model, tools=[trains], recovery=waits.recovery(max_attempts=0))
+    result = await agent.run("Which train?", check=False)
+    assert isinstance(result.error, ToolMismatch)
+    assert verdicts(result) == ["tool_mismatch_retry", "recovery_exhausted"]
+
+
+async def test_a_mismatch_without_a_call_is_a_failure_like_any_other() -> None:
+    waits = Waits()
+    model = ScriptedModel([error(ToolMismatch("a")), text("hello")])
+    result = await Agent(model=model, recovery=waits.recovery()).run("hi")
+    assert verdicts(result) == ["turn_error_retry_scheduled"]
+
+
+async def test_a_mismatch_is_left_alone_where_nothing_is_tried_again() -> None:
+    model = ScriptedModel([tool_call("trains", {"day": "Friday"}), error(ToolMismatch("a")), text("never")])
+    agent = Agent(model=model, tools=[trains], recovery=Recovery(auto_retry=False))
+    result = await agent.run("Which train?", check=False)
+    assert (len(model.requests), verdicts(result)) == (2, [])
 
 
 @pytest.mark.parametrize("problem", [ContextTooLong("no"), RequestTooLarge("no")], ids=repr)

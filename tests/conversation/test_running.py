@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from beforehand import (
-    Agent, AssistantMessage, ConfigError, ConversationBusy, CustomMessage, FrozenError, Hook, Model, NothingToContinue, Price,
-    SystemMessage, Text, ToolCall, ToolContext, ToolMessage, Usage, UsageError, UserMessage, tool,
+    Agent, AssistantMessage, ConfigError, ConversationBusy, CustomMessage, FrozenError, Hook, Interrupt, Model, NothingToContinue,
+    Price, SystemMessage, Text, ToolCall, ToolContext, ToolMessage, Usage, UsageError, UserMessage, hook, tool,
 )  # fmt: skip
 from beforehand.testing import FunctionModel, ScriptedModel, error, finish, text, tool_call
 
@@ -312,6 +312,18 @@ async def test_usage_and_cost_are_the_runs_own() -> None:
 
     assert (first.usage, first.cost) == (Usage(1_000_000, 500_000), 4.0)
     assert second.usage == Usage(1, 1)
+
+
+@pytest.mark.parametrize("keep", ["nothing", "aborted"])
+async def test_a_reply_that_a_hook_lets_nobody_keep_has_been_paid_for(keep: Any) -> None:
+    @hook.on_message
+    def refuse(incoming: Any) -> Interrupt | None:
+        return Interrupt("no", resend=True, keep=keep) if "one" in incoming.message.text else None
+
+    said = [text("one"), finish(usage=Usage(1_000_000, 500_000))], [text("two"), finish(usage=Usage(1_000_000, 0))]
+    model = ScriptedModel([*said], name="m")
+    result = await Agent(model=model, hooks=[refuse], prices={"m": Price(2, 4)}).run("a")
+    assert (result.text, result.usage, result.cost) == ("two", Usage(2_000_000, 500_000), 6.0)
 
 
 async def test_hooks_see_usage_turn_and_calls_as_they_are_now() -> None:

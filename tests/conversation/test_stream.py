@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from beforehand import Agent, Block, ConversationBusy, Hook, HookFailed, Limits, Model, Request, ServerError, ToolContext, tool
+from beforehand import (
+    Agent, Block, ConversationBusy, Hook, HookFailed, Limits, Loop, Model, Request, RunError, ServerError, ToolContext, tool,
+)  # fmt: skip
 from beforehand.models.base import CallInfo, Finish, ModelEvent, TextDelta
 from beforehand.testing import ScriptedModel, error, text, tool_call
 
@@ -74,6 +76,26 @@ async def test_the_result_is_with_the_talk_when_the_stream_is_over() -> None:
 
     assert talk.result is not None
     assert (talk.result.text, talk.is_running) == ("one", False)
+
+
+@pytest.mark.parametrize("loops", [(), (Loop("aside", "Wait."),)], ids=["alone", "with loops"])
+async def test_the_result_is_with_the_stream_when_it_is_over(loops: tuple[Loop, ...]) -> None:
+    stream = Agent(model=ScriptedModel([text("one")]), loops=loops).stream("go")
+    async for _ in stream:
+        assert stream.result is None
+
+    assert stream.result is not None
+    assert (stream.result.text, stream.result.stop_reason) == ("one", "completed")
+
+
+async def test_a_stream_that_was_left_has_a_result_and_one_that_failed_has_it_with_its_error() -> None:
+    failed, left = (Agent(model=ScriptedModel([error("down")])).stream("go") for _ in range(2))
+    with pytest.raises(RunError, match="down") as caught:
+        [event async for event in failed]
+    await anext(left)
+    await left.aclose()
+    assert (failed.result, left.result.stop_reason if left.result else None) == (None, "aborted")
+    assert caught.value.result.stop_reason == "error"
 
 
 # --- leaving --------------------------------------------------------------------------------------

@@ -165,6 +165,10 @@ class TestWrong:
         said = self.said(2, "submit", "a", "go", "--database-url", "sqlite:///x.db", PYTHONPATH=path)
         assert said == 'error: this command needs an extra: pip install "beforehand[durable]"'
 
+    def test_a_run_id_that_no_worker_could_carry(self, tmp_path):
+        said = self.said(2, "submit", "a", "go", "--run-id", "a\u202e\nb", BEFOREHAND_DATABASE_URL=f"sqlite:///{tmp_path}/x.db")
+        assert said == r"error: run_id='a\u202e\nb': expected a text of printable characters"
+
     def test_an_agent_nobody_has_served_is_a_note_and_the_run_waits(self, url):
         done = beforehand("submit", "clerc", "go", "--json", "--run-id", "r", BEFOREHAND_DATABASE_URL=url)
         assert (done.returncode, json.loads(done.stdout)) == (0, {"run_id": "r"})

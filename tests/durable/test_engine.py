@@ -399,6 +399,17 @@ class TestWrongAgents:
         with pytest.raises(ConfigError, match="expected a text without"):
             await Engine("sqlite:///x.db").submit("a", "go", run_id=run_id)
 
+    @pytest.mark.parametrize(
+        ("run_id", "said"),
+        [
+            ("a\nb", "printable"), ("a\x00b", "printable"), ("\u202ea", "printable"), ("\ud800", "printable"),
+            ("x" * 1001, "1001 bytes"), ("é" * 501, "1002 bytes"),
+        ],
+    )  # fmt: skip
+    async def test_a_run_id_that_no_worker_could_carry_is_refused_at_once(self, run_id, said):
+        with pytest.raises(ConfigError, match=said):
+            await Engine("sqlite:///x.db").submit("a", "go", run_id=run_id)
+
     async def test_an_engine_without_agents_carries_nothing(self):
         with pytest.raises(ConfigError, match="a worker needs agents"):
             await Engine("sqlite:///x.db").start()

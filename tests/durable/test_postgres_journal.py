@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import re
 import threading
 from collections.abc import Callable
@@ -12,12 +13,13 @@ import pytest
 from durable.cluster import PASSWORD, Cluster
 from durable.relay import slow_line
 
-from beforehand import Agent, Approve, Ask, Hook, Loop, ToolContext, ToolResult, hook, tool
+from beforehand import Agent, Approve, Ask, Block, Hook, Loop, ToolContext, ToolResult, hook, tool
 from beforehand.answering import answer_waiting, settle_call
 from beforehand.backtest import backtest
 from beforehand.errors import ConfigError, JournalError, JournalUnreadable, RunBusy, UnknownRun, UsageError
 from beforehand.hooks.registry import HookSet
 from beforehand.journal import Journal, PostgresJournal, open_journal, verify
+from beforehand.journal.pgjobs import Call
 from beforehand.testing import FunctionModel, ScriptedModel, text, tool_call
 
 KEY = b"0123456789abcdef"
@@ -425,3 +427,56 @@ class TestOneClearLine:
 
     def test_a_path_is_a_file(self, tmp_path):
         assert isinstance(open_journal(tmp_path / "x.db"), Journal)
+
+
+LONG = "".join([hashlib.sha256(str(n).encode()).hexdigest() for n in range(100)])
+"""An id that no index takes, and that cannot be compressed into one."""
+
+
+class TestOddIds:
+    async def test_a_run_that_cannot_be_begun_fails_alone_of_those_that_begin_with_it(self, empty_url):
+        journal = open_journal(empty_url)
+        entry = ("run", 1, b"{}")
+        begun = [f"r{n}" for n in range(3)] + [LONG, "a\x00b", "a\ud800"] + [f"s{n}" for n in range(3)]
+        in_line = threading.Event()
+        blocker = journal.writer.put(Call(lambda db: in_line.wait(60)))  # what is put meanwhile goes into one batch
+        going = [asyncio.ensure_future(journal.begin(run_id, entry)) for run_id in begun]
+        await asyncio.sleep(0)
+        in_line.set()
+        came = await asyncio.gather(*going, return_exceptions=True)
+        await asyncio.wrap_future(blocker)
+        failed = {run_id for run_id, result in zip(begun, came, strict=True) if isinstance(result, Exception)}
+        assert failed == {LONG, "a\x00b", "a\ud800"}
+        assert await asyncio.to_thread(journal.ids) == ["r0", "r1", "r2", "s0", "s1", "s2"]
+        assert await asyncio.to_thread(verify, journal) == []
+        for result in came:
+            if not isinstance(result, BaseException):
+                result[1].release()
+        journal.close()
+
+    @pytest.mark.parametrize("wanted", ["a\x00b\ud800", LONG])
+    async def test_a_subagent_runs_whatever_id_the_model_chose_for_its_call(self, empty_url, wanted):
+        child = Agent(model=FunctionModel(lambda request: text("inside"))).as_tool("child", "c")
+
+        def answer(request):
+            last = request.messages[-1]
+            return text(last.text) if last.role == "tool" else tool_call("child", {"prompt": "p"}, id=wanted)
+
+        async with Agent(model=FunctionModel(answer), tools=[child], journal=empty_url) as agent:
+            assert (await agent.run("go", run_id="r")).text == "inside"
+            journal = agent.plan.journal
+            assert len(await asyncio.to_thread(journal.children, "r")) == 1
+            assert await asyncio.to_thread(verify, journal) == []
+
+    async def test_text_with_half_characters_and_nul_is_recorded(self, empty_url):
+        odd = "a\x00b\ud800"
+
+        @hook.before_tool_call
+        def refuses(call):
+            return Block(odd)
+
+        payer = Payer(empty_url, hooks=[refuses], turns=1)
+        async with payer.agent:
+            result = await payer.agent.run(odd, run_id="r")
+            again = await payer.agent.resume("r")
+        assert (result.stop_reason, again.messages, again.decisions) == ("completed", result.messages, result.decisions)

@@ -8,18 +8,23 @@ from pathlib import Path
 from typing import Any
 
 from beforehand.journal import Journal, Record
+from beforehand.journal.layout import FILE_FORMAT, LAYOUTS
 
 Line = tuple[str, Record]
-"""A record and the run it belongs to, in the order in which they were written."""
+"""A record and the run it belongs to, in the order in which they were put down."""
 
 
 def all_records(path: Path) -> list[Record]:
-    """Every record of a journal, in the order in which they were written."""
+    """Every record of a journal, in the order in which they were put down."""
     with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as db:
-        query = "SELECT run_id, n, at, kind, body, hash FROM records JOIN runs ON records.run = runs.id ORDER BY seq"
-        records = [Record(*row) for row in db.execute(query)]
+        found = []
+        for run, run_id in db.execute("SELECT id, run_id FROM runs").fetchall():
+            latest = 0
+            for n, at, *rest in db.execute(LAYOUTS[FILE_FORMAT].every, {"run": run}):
+                latest = max(latest, at)  # a clock may be set back, the order within a run may not change
+                found.append((latest, run, n, Record(run_id, n, at, *rest)))
     db.close()
-    return records
+    return [record for *_, record in sorted(found, key=lambda item: item[:3])]
 
 
 def parents(path: Path) -> dict[str, str | None]:

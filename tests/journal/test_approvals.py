@@ -13,9 +13,11 @@ import pytest
 from beforehand import (
     Agent, Approve, Ask, Block, Deny, Edit, Hook, PendingApproval, Replace, RunResult, ToolContext, tool,
 )  # fmt: skip
-from beforehand.errors import RunChanged, ServerError, UnknownAnswer, UsageError
+from beforehand.errors import RunBusy, RunChanged, ServerError, UnknownAnswer, UsageError
 from beforehand.journal import Journal, verify
 from beforehand.testing import FunctionModel, error, text, tool_call
+
+from journal.cutting import all_records, cut, parents
 
 
 def journal(folder: Path) -> Journal:
@@ -384,3 +386,147 @@ async def test_a_question_inside_a_tool_that_may_not_be_repeated_can_be_answered
     assert [p.call_id for p in asked] == ["s/2"]
     kinds = [(r.kind, r.data.get("by")) for r in process.agent.plan.journal.records("R") if r.kind in ("ask", "answer")]
     assert kinds == [("ask", None), ("answer", "on_ask")]
+
+
+def chain(replays: dict[str, Any], did: list[str]) -> list[Any]:
+    """Tools each of which calls the next, and the last one `transfer`."""
+
+    def link(name: str, replay: Any, then: str) -> Any:
+        async def body(ctx: ToolContext) -> str:
+            did.append(name)
+            return (await ctx.call_tool(then, {"amount": 5} if then == "transfer" else {})).text
+
+        return tool(name=name, description="Calls another.", replay=replay)(body)
+
+    names = [*replays, "transfer"]
+    return [link(name, replay, then) for (name, replay), then in zip(replays.items(), names[1:], strict=True)]
+
+
+UNSAFE = [
+    {"a": "never", "b": "safe"}, {"a": "safe", "b": "never"}, {"a": "never", "b": "safe", "c": "safe"},
+    {"a": "safe", "b": "never", "c": "safe"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("replays", UNSAFE, ids=lambda r: "-".join(r.values()))
+async def test_a_question_below_any_tool_that_may_not_be_repeated_is_refused_at_once(
+    tmp_path: Path, replays: dict[str, Any]
+) -> None:
+    process = Process(tmp_path, after(tool_call("a", id="c")), [ask("transfer")], chain(replays, []))
+    result = await process.agent.run("go", run_id="R")
+    assert (result.stop_reason, result.pending, process.did) == ("completed", (), [])
+    assert 'not replay="safe"' in results(result)["c"]
+
+
+@pytest.mark.parametrize("replays", UNSAFE, ids=lambda r: "-".join(r.values()))
+async def test_a_question_below_a_tool_that_may_not_be_repeated_is_answered_inline_at_any_depth(
+    tmp_path: Path, replays: dict[str, Any]
+) -> None:
+    model = after(tool_call("a", id="c"))
+    process = Process(tmp_path, model, [ask("transfer")], chain(replays, []), on_ask=lambda pending: Approve())
+    result = await process.agent.run("go", run_id="R")
+    assert (results(result), process.did) == ({"c": "sent 5 to a"}, ["transfer 5 a"])
+
+
+async def test_a_question_below_safe_tools_only_waits_at_any_depth(tmp_path: Path) -> None:
+    def process() -> Process:
+        safe = {"a": "safe", "b": "safe", "c": "safe"}
+        return Process(tmp_path, after(tool_call("a", id="c")), [ask("transfer")], chain(safe, []))
+
+    (pending,) = (await process().agent.run("go", run_id="R")).pending
+    assert (pending.call_id, pending.parent_call_id) == ("c/1/1/1", "c/1/1")
+    later = process()
+    assert results(await later.agent.resume("R", {pending.call_id: Approve()})) == {"c": "sent 5 to a"}
+    assert later.did == ["transfer 5 a"]
+
+
+# --- a sub-agent that the owner does not let be repeated ------------------------------------------
+
+
+def owned(folder: Path, path: Path, did: list[str], levels: int) -> Agent:
+    """`with_child`, where the project's owner has lowered the sub-agent's tool."""
+    (folder / "beforehand.toml").write_text('[[tools]]\nname = "child"\nreplay = "never"\n')
+    plan = with_child(folder / "unused", did, levels).plan
+    return Agent.from_project(folder, model=plan.model, tools=plan.tools, journal=Journal(path, durability="normal"))
+
+
+@pytest.mark.parametrize("levels", [1, 2, 3])
+@pytest.mark.parametrize(("answer", "done"), [(Approve(), ["a"]), (Deny("no"), []), (Edit({"disk": "b"}), ["b"])], ids=str)
+async def test_a_question_in_a_sub_agent_that_the_owner_lowered_is_answered_in_another_process(
+    tmp_path: Path, answer: Any, done: list[str], levels: int
+) -> None:
+    (tmp_path / "unused").mkdir()
+    did: list[str] = []
+    first = owned(tmp_path, tmp_path / "runs.db", did, levels)
+    result = await first.run("go", run_id="R")
+    await first.aclose()
+    later = owned(tmp_path, tmp_path / "runs.db", did, levels)
+    result = await later.resume("R", {result.pending[0].call_id: answer})
+    assert (result.stop_reason, results(result), did) == (
+        "completed",
+        {"c": "child done" if levels == 1 else "middle done"},
+        done,
+    )
+    assert [d.verdict for d in result.decisions if d.call_id == "c"] == []
+    intents = [r.data for r in later.plan.journal.records("R") if r.kind == "intent"]
+    assert {(i["replay"], i["by"]) for i in intents} == {("never", "owner")}
+    assert verify(later.plan.journal) == []
+    await later.aclose()
+
+
+async def test_a_sub_agent_that_the_owner_lowered_goes_on_from_its_question_and_from_nowhere_else(tmp_path: Path) -> None:
+    """Cut anywhere after the approval: it goes on while its own run still waited, and is uncertain once that was under way."""
+    (tmp_path / "unused").mkdir()
+    whole = owned(tmp_path, tmp_path / "whole.db", [], 1)
+    pending = (await whole.run("go", run_id="R")).pending
+    await whole.resume("R", {pending[0].call_id: Approve()})
+    await whole.aclose()
+    records, of = all_records(tmp_path / "whole.db"), parents(tmp_path / "whole.db")
+    answered = max(i for i, r in enumerate(records) if r.kind == "answer")
+    told = next(i for i, r in enumerate(records) if r.kind == "outcome" and r.run_id == "R")
+    under_way = [i for i, r in enumerate(records) if r.kind == "resumed" and r.run_id == "R/c"]
+    for end in range(answered, told):
+        did: list[str] = []
+        cut(records[: end + 1], of, tmp_path / f"{end}.db").close()
+        again = owned(tmp_path, tmp_path / f"{end}.db", did, 1)
+        result = await again.resume("R")
+        outcome = next(m.outcome for m in result.messages if m.role == "tool")
+        goes_on = end < under_way[0]
+        assert (outcome, did) == (("ran", ["a"]) if goes_on else ("uncertain", [])), f"{records[end].run_id} {records[end].kind}"
+        await again.aclose()
+    assert under_way[0] > answered + 1
+
+
+async def test_a_tool_that_has_taken_a_waiting_sub_agents_name_does_not_begin_in_its_place(tmp_path: Path) -> None:
+    did: list[str] = []
+
+    @tool(replay="never")
+    async def child(prompt: str) -> str:
+        did.append(prompt)
+        return "begun anew"
+
+    first = with_child(tmp_path, did)
+    (pending,) = (await first.run("go", run_id="R")).pending
+    await first.aclose()
+    later = Agent(model=first.plan.model, tools=[child], journal=journal(tmp_path))
+    result = await later.resume("R", {pending.call_id: Approve()})
+    assert did == []
+    assert "Whether it took effect is not known" in results(result)["c"]
+
+
+async def test_a_talk_whose_resumption_is_refused_still_waits_and_remembers(tmp_path: Path) -> None:
+    shop, store = Shop(), journal(tmp_path)
+    model = FunctionModel(lambda r: tool_call("listing") if r.messages[-1].text == "list" else text(f"{len(r.messages)}"))
+    agent = Agent(model=model, tools=shop.tools, hooks=[ask("listing")], journal=store)
+    talk = agent.conversation()
+    await talk.run("hello")
+    (waiting,) = (await talk.run("list", run_id="R")).pending
+    said = list(talk.messages)
+    lease = await store.hold("R")
+    with pytest.raises(RunBusy):
+        await talk.resume({waiting.call_id: Approve()})
+    lease.release()
+    assert list(talk.messages) == said
+    assert (await talk.resume({waiting.call_id: Approve()})).text == "5", "the model was shown all that had been said"
+    assert shop.did == ["list"]
+    await agent.aclose()

@@ -9,11 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from beforehand import (
     Agent, Answer, Approve, Ask, Block, Context, Deny, Edit, End, Hook, Interrupt, Queue, Replace, UserMessage, hook,
-    tool,
+    ToolContext, tool,
 )  # fmt: skip
 from beforehand.backtest import Backtest, backtest
 from beforehand.hooks.registry import HookSet
@@ -191,6 +192,177 @@ async def test_approvals_and_edits_on_record_are_gone_over_as_they_were(tmp_path
     assert (await put(journal)).counts["newly_allowed"] >= 3
 
 
+@pytest.mark.parametrize("value", [{"a": 1}, [1, 2], 7, None, "text"], ids=str)
+async def test_an_answer_is_compared_by_what_it_comes_to(value: Any, tmp_path: Path) -> None:
+    def answering(value: Any) -> Hook:
+        return Hook(seam="before_tool_call", tools=("pay",), fn=lambda call: Answer(value), name="answers")
+
+    journal = await recorded(tmp_path / "runs.db", conversation(2), hooks=[answering(value)])
+
+    assert (await put(journal, answering(value))).differences == ()
+    assert (await put(journal, answering("something else"))).counts["rewritten_differently"] == 1
+
+
+# --- arguments that hooks shape -------------------------------------------------------------------
+
+
+@tool
+async def scale(n: int = 0, unit: str = "kg") -> str:
+    return f"{n} {unit}"
+
+
+@tool
+async def outer(ctx: ToolContext, n: int = 3) -> str:
+    """Makes a call of its own."""
+    return (await ctx.call_tool("scale", {"n": n})).text  # type: ignore[no-any-return]
+
+
+def shape(make: Callable[[Any], dict[str, Any]]) -> Hook:
+    return Hook(seam="prepare_tool_call", tools=("scale",), fn=lambda c: Replace(args=make(c.args)), name="shapes")
+
+
+SHAPERS: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "a clamp": lambda args: {**args, "n": min(args["n"], 5)},
+    "not idempotent": lambda args: {**args, "n": args["n"] + 1},
+    "leaves out what has a default": lambda args: {"n": args.get("n", 0) + 1},
+}  # fmt: skip
+GATE = Hook(seam="before_tool_call", fn=lambda call: None, name="gate")
+ASKS = Hook(seam="before_tool_call", tools=("scale",), fn=lambda call: Ask("?") if call.args["n"] != 7 else None, name="asks")
+STOPS = Hook(seam="before_tool_call", fn=lambda call: Block("no") if call.args["n"] > 50 else None, name="stops")
+
+
+async def scaled(path: Path, hooks: Any, older: bool = False) -> Journal:
+    """Calls of the model with other arguments, all and none of them given, and one from inside a tool."""
+    given = [{}, {"n": 50}, {"n": 8 if older else "8"}, {"n": 60, "unit": "t"}]
+    calls = [tool_call("scale", args, id=f"c{i}") for i, args in enumerate(given)]
+    journal = await recorded_of(Agent(
+        model=ScriptedModel([[*calls, tool_call("outer", {}, id="o")], text("done")]), tools=[scale, outer], hooks=hooks,
+        journal=path, durability="normal", on_ask=lambda asked: Edit({"n": 6}),
+    ))  # fmt: skip
+    return written_by_an_older_version(journal, path) if older else journal
+
+
+def written_by_an_older_version(journal: Journal, path: Path) -> Journal:
+    """The same run without what the hooks at 11 were given."""
+    records = [(r.kind, r.at, r.data, r.body) for r in journal.records("r1")]
+    of_11 = [k == "ruling" and data["seam"] == "prepare_tool_call" and data.pop("args", None) for k, _, data, _ in records]
+    assert any(of_11)
+    kept = [(k, at, msgspec.json.encode(data) if cut else body) for (k, at, data, body), cut in zip(records, of_11, strict=True)]
+    older = Journal(path.with_name("older.db"), durability="normal")
+    older.append(older.open_run("r1", kept[0]), kept[1:])
+    return older
+
+
+@pytest.mark.parametrize("make", SHAPERS.values(), ids=SHAPERS)
+@pytest.mark.parametrize("gates", [(), (GATE,), (ASKS,), (STOPS,)], ids=["", "a gate", "edited by a person", "some are refused"])
+async def test_arguments_are_shaped_as_they_were(make: Callable[[Any], Any], gates: tuple[Hook, ...], tmp_path: Path) -> None:
+    journal = await scaled(tmp_path / "runs.db", [shape(make), *gates])
+
+    assert (await put(journal, shape(make), *gates)).differences == ()
+
+
+@pytest.mark.parametrize("gates", [(), (GATE,), (ASKS,)], ids=["", "a gate", "edited by a person"])
+async def test_a_clamp_that_is_taken_away_is_a_difference(gates: tuple[Hook, ...], tmp_path: Path) -> None:
+    journal = await scaled(tmp_path / "runs.db", [shape(SHAPERS["a clamp"]), *gates])
+
+    report = await put(journal, *gates)
+
+    assert {(d.kind, d.seam) for d in report.differences} == {("rewritten_differently", "prepare_tool_call")}
+    edited = {("c0", 6), ("c1", 6), ("c2", 6), ("c3", 6), ("o/1", 6)} if gates == (ASKS,) else set()
+    assert {(d.call_id, json.loads(d.about)["n"]) for d in report.differences} == {("c1", 50), ("c2", 8), ("c3", 60)} | edited
+
+
+async def test_in_older_records_the_arguments_are_those_of_the_models_reply(tmp_path: Path) -> None:
+    make = SHAPERS["a clamp"]
+    journal = await scaled(tmp_path / "runs.db", [shape(make)], older=True)
+
+    assert (await put(journal, shape(make))).differences == ()
+    found = [(d.call_id, json.loads(d.about)) for d in (await put(journal)).differences]
+    assert found == [("c1", {"n": 50, "unit": "kg"}), ("c2", {"n": 8, "unit": "kg"}), ("c3", {"n": 60, "unit": "t"})]
+
+
+# --- runs of sub-agents ---------------------------------------------------------------------------
+
+
+def adds(seam: str, name: str = "adds") -> Hook:
+    """A hook that rewrites whatever it gets, at one of the seams that a sub-agent does not inherit."""
+    made = {
+        "before_run": lambda c: Replace(messages=[*c.messages, UserMessage("more")]),
+        "prepare_request": lambda c: Replace(context=Context(c.context.system + "!", c.context.messages, c.context.tools)),
+        "transform_context": lambda c: Replace(messages=[*c.messages, UserMessage("note")]),
+        "finish_turn": lambda c: End("enough") if c.tool_results == () else None,
+        "prepare_next_turn": lambda c: Replace(add_messages=[UserMessage("next")]),
+    }[seam]
+    return Hook(seam=seam, fn=made, name=name)
+
+
+def blocks(name: str, amount: int, **options: Any) -> Hook:
+    def block(call: Any) -> Block | None:
+        return Block(f"{name} says no") if call.name == "pay" and call.args["amount"] == amount else None
+
+    return Hook(seam="before_tool_call", fn=block, name=name, **options)
+
+
+async def with_sub_agent(path: Path, hooks: Any, own: Any = (), inherit: bool = True) -> Journal:
+    child = Agent(
+        model=ScriptedModel([[tool_call("pay", {"amount": n}) for n in (1, 2, 3)], text("paid")]), tools=[pay], hooks=own
+    )
+    turns = [[tool_call("pay", {"amount": 1}), tool_call("clerk", {"prompt": "pay"})], text("done")]
+    tools = [pay, child.as_tool("clerk", "Pays.", inherit=inherit)]
+    return await recorded_of(Agent(model=ScriptedModel(turns), hooks=hooks, tools=tools, journal=path, durability="normal"))
+
+
+async def recorded_of(agent: Agent) -> Journal:
+    await agent.run("go", run_id="r1")
+    return agent.plan.journal  # type: ignore[no-any-return]
+
+
+NOT_INHERITED = ["before_run", "prepare_request", "transform_context", "finish_turn", "prepare_next_turn"]
+
+
+@pytest.mark.parametrize("seam", NOT_INHERITED)
+async def test_a_sub_agents_run_is_not_judged_by_hooks_that_it_never_had(seam: str, tmp_path: Path) -> None:
+    journal = await with_sub_agent(tmp_path / "runs.db", [adds(seam)])
+
+    assert (await put(journal, adds(seam))).differences == ()
+    assert {d.run_id for d in (await put(journal)).differences} == {"r1"}
+
+
+@pytest.mark.parametrize("own", [*NOT_INHERITED, "before_tool_call", "prepare_tool_call", "after_tool_call", "authorize_request"])
+async def test_what_a_sub_agents_own_hooks_decided_stands(own: str, tmp_path: Path) -> None:
+    of_child = {
+        "before_tool_call": blocks("own", 2),
+        "prepare_tool_call": Hook(seam="prepare_tool_call", fn=lambda c: Replace(args={**c.args, "to": "Eve"}), name="own"),
+        "after_tool_call": Hook(seam="after_tool_call", fn=lambda c: Replace(content="paid"), name="own"),
+        "authorize_request": Hook(seam="authorize_request", fn=lambda c: Block("no") if c.run.turn == 2 else None, name="own"),
+    }
+    journal = await with_sub_agent(tmp_path / "runs.db", HOOKS, [of_child.get(own) or adds(own, "own")])
+
+    assert (await put(journal, *HOOKS)).differences == ()
+
+
+async def test_other_hooks_of_its_parent_would_have_held_in_a_sub_agent_too(tmp_path: Path) -> None:
+    journal = await with_sub_agent(tmp_path / "runs.db", [blocks("first", 1)], [blocks("own", 2)])
+
+    report = await put(journal, blocks("second", 3))
+
+    found = [(d.kind, json.loads(d.about)["amount"], d.run_id == "r1") for d in report.differences]
+    assert sorted(found) == [("newly_allowed", 1, False), ("newly_allowed", 1, True), ("newly_blocked", 3, False)]
+    assert (await put(journal, blocks("first", 1), blocks("again", 2))).counts == {
+        "newly_blocked": 0, "newly_allowed": 0, "refused_differently": 1, "rewritten_differently": 0, "effects_differ": 0,
+    }  # fmt: skip
+
+
+async def test_a_sub_agent_that_inherits_nothing_is_not_judged(tmp_path: Path) -> None:
+    journal = await with_sub_agent(tmp_path / "runs.db", [blocks("first", 1)], inherit=False)
+
+    assert {d.run_id for d in (await put(journal)).differences} == {"r1"}
+    assert {d.run_id for d in (await put(journal, blocks("first", 1), blocks("second", 3))).differences} == set()
+
+
+# --- records that are not whole -------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("kind", ["intent", "outcome", "reply", "ruling", "request", "message", "turn"])
 async def test_a_run_that_was_cut_off_is_gone_over_as_far_as_it_came(kind: str, tmp_path: Path) -> None:
     whole = await recorded(tmp_path / "whole.db", conversation(6))
@@ -214,7 +386,7 @@ async def test_a_damaged_run_is_named_and_the_others_are_gone_over(tmp_path: Pat
     journal = await recorded(path, conversation(4))
     agent = Agent(model=ScriptedModel(conversation(4)), tools=[pay, look], hooks=HOOKS, journal=journal)
     await agent.run("go", run_id="r2")
-    journal.db.execute("UPDATE records SET body = ? WHERE run = 1 AND kind = 'intent'", (b"{}",))
+    journal.db.execute("UPDATE records SET body = ? WHERE id >> 32 = 1 AND kind = 'intent'", (b"{}",))
 
     report = await put(journal, *HOOKS)
 

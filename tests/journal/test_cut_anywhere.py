@@ -7,15 +7,24 @@ import os
 import tempfile
 from pathlib import Path
 
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 
+from beforehand import Approve
 from beforehand.journal import verify
+from beforehand.testing import finish, text
 
 from journal.cutting import all_records, cut, done_by, parents, settled_rulings, uncertain
-from journal.stories import KEY, STORIES, Play, Story, came_to
+from journal.stories import KEY, STORIES, Act, Play, Story, call, came_to
 
 ASKED_AGAIN = {"get_api_key", "on_chunk"}
+
+FAILED_BEFORE_THE_LAST_RULING = Story(
+    replies=[[text("half"), call("work"), finish("length")], [text("I will"), call("fail")]],
+    acts=[Act("before_run", 0, 2, None, "user", "open"), Act("prepare_tool_call", 2, 0, None, "user", "abort")],
+    mode="parallel", listened=False, inherit=False, dynamic=True, answers=[Approve()] * 3, max_turns=2,
+)  # fmt: skip
+"""A hook about a call fails, and the run ends with that; but hooks are asked about the call's result before it does."""
 
 
 async def check_every_cut(story: Story, folder: Path, cuts: list[int] | None = None) -> None:
@@ -55,6 +64,7 @@ async def check_every_cut(story: Story, folder: Path, cuts: list[int] | None = N
         await again.agent.aclose()
 
 
+@example(FAILED_BEFORE_THE_LAST_RULING, list(range(60)))
 @given(STORIES, st.lists(st.integers(0, 10_000), min_size=8, max_size=8))
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_a_run_cut_at_any_record_comes_to_what_it_would_have_come_to(story: Story, cuts: list[int]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,12 @@ from typing import Any
 import pytest
 
 from beforehand import (
-    Agent, Block, CustomMessage, Hook, HookFailed, Limits, Replace, RunResult, ToolContext, ToolResult, UserMessage, tool,
+    Agent, Approve, Ask, Block, CustomMessage, Hook, HookFailed, Limits, Replace, RunResult, ToolContext, ToolResult,
+    UserMessage, tool,
 )  # fmt: skip
 from beforehand.errors import ConfigError, JournalError, RunChanged, UnknownRun
 from beforehand.journal import Journal, Record, verify
+from beforehand.journal.steps import steps
 from beforehand.testing import FunctionModel, ScriptedModel, error, text, tool_call
 
 from journal.cutting import all_records, cut, parents
@@ -140,6 +143,194 @@ async def test_a_repeated_tool_that_makes_other_calls_gets_none_of_the_recorded_
     result = await agent(tmp_path / "cut.db", "look").resume("R")
     assert did == ["pay"]
     assert "is not the one that is on record in its place, which was pay" in tool_messages(result)[0].text
+
+
+# --- calls cut short whose tool is another one now -------------------------------------------------
+
+
+def today(what: str, keys: list[str], replay: Any = "never") -> list[Any]:
+    """What has become of `work(n: int)` by the time the run goes on."""
+
+    async def gone_on(ctx: ToolContext, **given: Any) -> str:
+        keys.append(ctx.idempotency_key)
+        return "worked again"
+
+    async def more(ctx: ToolContext, n: int, to: str) -> str:
+        return await gone_on(ctx)
+
+    async def default(ctx: ToolContext, n: int, currency: str = "EUR") -> str:
+        return await gone_on(ctx)
+
+    async def other_type(ctx: ToolContext, n: str) -> str:
+        return await gone_on(ctx)
+
+    async def same(ctx: ToolContext, n: int) -> str:
+        return await gone_on(ctx)
+
+    if what == "gone":
+        return []
+    body = {"renamed": same, "more": more, "default": default, "other type": other_type}[what]
+    return [tool(name="work2" if what == "renamed" else "work", description="Works.", replay=replay)(body)]
+
+
+CHANGES = ["gone", "renamed", "more", "default", "other type"]
+
+
+@pytest.mark.parametrize("replay", ["never", "safe"])
+@pytest.mark.parametrize("what", CHANGES)
+async def test_a_call_that_had_begun_is_told_as_uncertain_whatever_has_become_of_its_tool(
+    tmp_path: Path, what: str, replay: Any
+) -> None:
+    path, _ = await killed_in_the_tool(tmp_path, replay=replay)
+    keys: list[str] = []
+    agent = Agent(model=FunctionModel(after_call), tools=today(what, keys, replay), journal=journal(path))
+    result = await agent.resume("R")
+    (message,) = tool_messages(result)
+    assert (keys, message.outcome, message.is_error) == ([], "uncertain", True)
+    assert "Whether it took effect is not known" in message.text
+    assert "work2" not in message.text
+    assert [d.verdict for d in result.decisions] == ["Uncertain"]
+    assert verify(agent.plan.journal) == []
+
+
+def settled(path: Path, content: str) -> None:
+    store = journal(path)
+    store.append(store.head("R"), [("settled", 1, json.dumps({"call": "c", "result": {"content": content}}).encode())])
+    store.close()
+
+
+@pytest.mark.parametrize("replay", ["never", "safe"])
+@pytest.mark.parametrize("what", CHANGES)
+async def test_what_a_person_has_said_of_a_call_counts_whatever_has_become_of_its_tool(
+    tmp_path: Path, what: str, replay: Any
+) -> None:
+    path, _ = await killed_in_the_tool(tmp_path, replay=replay)
+    settled(path, "it did, receipt 7")
+    keys: list[str] = []
+    agent = Agent(model=FunctionModel(after_call), tools=today(what, keys, replay), journal=journal(path))
+    (message,) = tool_messages(await agent.resume("R"))
+    assert (keys, message.outcome, message.text) == ([], "ran", "it did, receipt 7")
+
+
+@pytest.mark.parametrize("what", ["gone", "more"])
+async def test_hooks_see_the_result_of_a_settled_call_whose_tool_is_gone(tmp_path: Path, what: str) -> None:
+    path, _ = await killed_in_the_tool(tmp_path)
+    settled(path, "it did, secret 7")
+    seen: list[Any] = []
+
+    def hide(outcome: Any) -> Replace:
+        seen.append((outcome.name, dict(outcome.args), outcome.call_id, outcome.outcome, outcome.text))
+        return Replace(content="it did, ****")
+
+    hooks = [Hook(seam="after_tool_call", fn=hide, tools=["work"], name="hide")]
+    agent = Agent(model=FunctionModel(after_call), tools=today(what, []), journal=journal(path), hooks=hooks)
+    assert tool_messages(await agent.resume("R"))[0].text == "it did, ****"
+    assert seen == [("work", {"n": 1}, "c", "ran", "it did, secret 7")]
+
+
+@pytest.mark.parametrize("what", CHANGES)
+async def test_a_call_that_is_over_has_its_recorded_result_whatever_has_become_of_its_tool(tmp_path: Path, what: str) -> None:
+    path = await interrupted(tmp_path, [], "outcome")
+    keys: list[str] = []
+    agent = Agent(model=FunctionModel(after_call), tools=today(what, keys), journal=journal(path))
+    (message,) = tool_messages(await agent.resume("R"))
+    assert (keys, message.outcome, message.text) == ([], "ran", "worked 1")
+
+
+@pytest.mark.parametrize("what", CHANGES)
+@pytest.mark.parametrize("said", [None, "it did"])
+async def test_a_call_inside_a_repeated_tool_is_told_as_uncertain_or_settled_too(
+    tmp_path: Path, what: str, said: str | None
+) -> None:
+    def agent(path: Path, tools: list[Any]) -> Agent:
+        @tool(replay="safe")
+        async def outer(ctx: ToolContext) -> str:
+            return (await ctx.call_tool("work", {"n": 1})).text
+
+        model = FunctionModel(lambda r: text("done") if r.messages[-1].role == "tool" else tool_call("outer", id="o"))
+        return Agent(model=model, tools=[outer, *tools], journal=journal(path))
+
+    whole = agent(tmp_path / "whole.db", worker(tmp_path / "unused.db", []).plan.tools)
+    await whole.run("go", run_id="R")
+    records = all_records(tmp_path / "whole.db")
+    end = next(r.n for r in records if r.kind == "intent" and r.data["call"] == "o/1")
+    store = cut(records[:end], {"R": None}, tmp_path / "cut.db")
+    if said is not None:
+        body = json.dumps({"call": "o/1", "result": {"content": said}}).encode()
+        store.append(store.head("R"), [("settled", 1, body)])
+    store.close()
+    keys: list[str] = []
+    (message,) = tool_messages(await agent(tmp_path / "cut.db", today(what, keys)).resume("R"))
+    assert keys == []
+    assert message.text == said or (said is None and "Whether it took effect is not known" in message.text)
+
+
+async def test_nobody_is_asked_again_about_a_call_that_had_begun_though_its_tool_takes_more_now(tmp_path: Path) -> None:
+    asked: list[Any] = []
+
+    def approve(pending: Any) -> Approve:
+        asked.append(dict(pending.args))
+        return Approve()
+
+    hooks = [Hook(seam="before_tool_call", fn=lambda c: Ask("May it?"), name="ask")]
+    path, _ = await killed_in_the_tool(tmp_path, replay="safe", hooks=hooks, on_ask=approve)
+    asked.clear()
+    keys: list[str] = []
+    agent = Agent(
+        model=FunctionModel(after_call), tools=today("default", keys, "safe"), journal=journal(path), hooks=hooks, on_ask=approve
+    )
+    (message,) = tool_messages(await agent.resume("R"))
+    assert (asked, keys, message.outcome) == ([], [], "uncertain")
+
+
+async def test_an_abort_does_not_hide_that_a_call_had_begun(tmp_path: Path) -> None:
+    """Two calls were running when the process ended; the run is aborted as soon as it says so of the first."""
+
+    def agent(path: Path, keys: list[str], **options: Any) -> Agent:
+        @tool
+        async def pay(ctx: ToolContext) -> str:
+            keys.append(ctx.idempotency_key)
+            for _ in range(3):
+                await asyncio.sleep(0)
+            return "paid"
+
+        @tool(replay="safe")
+        async def look(ctx: ToolContext) -> str:
+            keys.append(ctx.idempotency_key)
+            return "seen"
+
+        def reply(request: Any) -> Any:
+            done = request.messages[-1].role == "tool"
+            return text("done") if done else [tool_call("pay", id="p"), tool_call("look", id="l")]
+
+        return Agent(model=FunctionModel(reply), tools=[pay, look], journal=journal(path), **options)
+
+    await agent(tmp_path / "whole.db", []).run("go", run_id="R")
+    records = all_records(tmp_path / "whole.db")
+    begun = [r.n for r in records if r.kind == "intent"]
+    assert not [r for r in records[: begun[1]] if r.kind == "outcome"]
+    cut(records[: begun[1]], {"R": None}, tmp_path / "cut.db").close()
+    keys: list[str] = []
+    abort = Hook(seam="after_tool_call", fn=lambda o: talk.abort("enough"), tools=["pay"], name="abort")
+    talk = agent(tmp_path / "cut.db", keys, hooks=[abort]).conversation()
+    result = await talk.resume_recorded("R", check=False)
+    assert (keys, result.stop_reason) == ([], "aborted")
+    assert "Whether it took effect is not known" in {m.tool_call_id: m.text for m in tool_messages(result)}["l"]
+
+
+@pytest.mark.parametrize("said", [None, "it did"])
+async def test_a_tool_that_may_be_repeated_now_and_might_not_then_does_not_run_again(tmp_path: Path, said: str | None) -> None:
+    path, _ = await killed_in_the_tool(tmp_path, replay="never")
+    if said is not None:
+        settled(path, said)
+    keys: list[str] = []
+    result = await worker(path, keys, replay="safe").resume("R")
+    assert keys == []
+    assert tool_messages(result)[0].outcome == ("uncertain" if said is None else "ran")
+    told = [d.reason for d in result.decisions if d.verdict == "Uncertain"]
+    assert said or "it began as one that may not be run twice" in str(told)
+    begins = [step.data for step in steps(journal(path).records("R")) if step.kind == "begins"]
+    assert [(b["replay"], b["by"]) for b in begins] == [("never", "tool")]
 
 
 # --- what has changed since -----------------------------------------------------------------------
@@ -347,6 +538,32 @@ async def test_a_hook_that_failed_is_asked_again_and_the_rest_is_not(tmp_path: P
     broken = False
     result = await agent.resume("R")
     assert (result.text, asked, len(keys)) == ("done", [1, 2, 2], 1)
+
+
+@pytest.mark.parametrize("seam", ["prepare_tool_call", "before_tool_call"])
+async def test_a_hook_that_failed_is_asked_again_though_other_hooks_have_decided_since(tmp_path: Path, seam: str) -> None:
+    asked: list[str] = []
+
+    def gate(call: Any) -> None:
+        asked.append(call.call_id)
+        if len(asked) == 1:
+            raise OSError("the list of addresses is not there")
+
+    hooks = [Hook(seam=seam, fn=gate, on_error="abort"), Hook(seam="on_message", fn=lambda context: None)]
+    agent = worker(tmp_path / "whole.db", [], hooks=hooks)
+    failed = await agent.run("go", run_id="R", check=False)
+    assert isinstance(failed.error, HookFailed)
+    assert (await agent.resume("R")).text == "done"
+    assert asked == ["c", "c"]
+    await agent.aclose()
+
+    records = all_records(tmp_path / "whole.db")
+    resumed = next(i for i, r in enumerate(records) if r.kind == "resumed")
+    for end in range(resumed + 1, len(records)):  # and a process that ends after that has gone past it too
+        cut(records[:end], {"R": None}, tmp_path / f"{end}.db").close()
+        again = worker(tmp_path / f"{end}.db", [], hooks=hooks)
+        assert (await again.resume("R")).text == "done"
+        await again.aclose()
 
 
 async def test_limits_and_results_with_usage_survive(tmp_path: Path) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from beforehand import Agent, Hook, Replace, Request, ToolContext, tool
-from beforehand.errors import RunError
+from beforehand import Agent, Hook, Options, Replace, Request, ToolContext, tool
+from beforehand.errors import AuthenticationError, RunError
 from beforehand.journal import Journal, verify
 from beforehand.models.base import CallInfo, Finish, Model, ModelEvent, TextDelta
 from beforehand.testing import FunctionModel, ScriptedModel, text, tool_call
@@ -49,6 +50,77 @@ async def test_no_key_is_ever_written_wherever_it_comes_from(tmp_path: Path, mon
         assert KEY.encode() not in every_byte(tmp_path)
         await agent.aclose()
     assert KEY.encode() not in every_byte(tmp_path)
+
+
+class Echoes(Model):
+    """Somebody's own adapter, whose failure repeats the key and the address. It fails as `raises` says."""
+
+    name, provider, context_tokens = "echoes", "own", None
+    endpoint = f"http://user:{KEY}-pass@127.0.0.1:9/v1?sig={KEY}-query"
+
+    def __init__(self, raises: Callable[[str], Exception]) -> None:
+        self.raises = raises
+
+    async def stream(self, request: Request, call: CallInfo = CallInfo()) -> AsyncIterator[ModelEvent]:  # noqa: B008
+        raise self.raises(f"{self.endpoint} does not take {call.key}")
+        yield Finish("stop")
+
+
+@pytest.mark.parametrize("raises", [AuthenticationError, RuntimeError, lambda said: OSError(5, said)])
+async def test_a_model_of_somebodys_own_that_repeats_its_key_puts_it_on_no_record(tmp_path: Path, raises: Any) -> None:
+    gives = Hook(seam="get_api_key", fn=lambda c: Replace(key="hunter2!"), name="gives")
+    async with Agent(model=Echoes(raises), hooks=[gives], journal=tmp_path / "runs.db") as agent:
+        result = await agent.run("go", run_id="R", check=False)
+    assert "does not take ***" in str(result.error) and "127.0.0.1:9/v1" in str(result.error)
+    for secret in ("hunter2!", KEY):
+        assert secret not in str(result.error)
+        assert secret.encode() not in every_byte(tmp_path)
+
+
+async def test_a_short_key_of_the_environment_is_hidden_in_the_error_of_a_hook_that_repeats_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VAULT_TOKEN", "hunter2!")
+
+    def failing(context: Any) -> Any:
+        raise RuntimeError("the vault does not take hunter2! today")
+
+    fails = Hook(seam="get_api_key", fn=failing, name="fails")
+    async with Agent(model=ScriptedModel([text("x")]), hooks=[fails], journal=tmp_path / "runs.db") as agent:
+        result = await agent.run("go", run_id="R", check=False)
+    assert "the vault does not take *** today" in str(result.error)
+    assert b"hunter2!" not in every_byte(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("params", "recorded"),
+    [({"api_key": KEY}, False), ({"extra": [{"Authorization": f"Bearer {KEY}"}]}, False), ({"max_tokens": 5, "seed": 7}, True)],
+)
+async def test_a_key_among_the_parameters_is_on_no_record_and_the_hook_is_asked_again(
+    tmp_path: Path, params: dict[str, Any], recorded: bool
+) -> None:
+    asked: list[str] = []
+
+    def other_system(call: Any) -> Replace:
+        asked.append("asked")
+        return Replace(request=msgspec.structs.replace(call.request, system="s"))
+
+    sees = Hook(seam="before_provider_call", fn=other_system, name="other_system")
+
+    def agent(journal: Path, model: Any) -> Agent:
+        return Agent(model=model, options=Options(provider_params=params), hooks=[sees], journal=journal)
+
+    async with agent(tmp_path / "runs.db", ScriptedModel([text("x")])) as first:
+        await first.run("go", run_id="R")
+    assert KEY.encode() not in every_byte(tmp_path)
+    records = all_records(tmp_path / "runs.db")
+    last = max(r.n for r in records if r.kind == "ruling")
+    cut(records[:last], {"R": None}, tmp_path / "cut.db").close()
+    model = ScriptedModel([text("x")])
+    async with agent(tmp_path / "cut.db", model) as again:
+        await again.resume("R")
+    assert model.requests[-1].system == "s"
+    assert len(asked) == (1 if recorded else 2)
 
 
 async def test_a_resumed_run_asks_for_its_key_again(tmp_path: Path) -> None:

@@ -17,7 +17,9 @@ import pytest
 
 from beforehand import Agent, Approve, Ask, Hook, ToolContext, tool
 from beforehand.errors import JournalError, JournalUnreadable, RunBusy, UnknownAnswer, UnknownRun, UsageError
-from beforehand.journal import FORMAT, Journal, verify
+from beforehand.journal import Journal, verify
+from beforehand.journal.buffer import Buffer
+from beforehand.journal.layout import FILE_FORMAT
 from beforehand.testing import FunctionModel, ScriptedModel, text, tool_call
 
 SAY = [text("one"), text("two"), text("three")]
@@ -202,6 +204,31 @@ async def test_the_event_loop_goes_on_while_another_process_holds_the_file(tmp_p
     await agent.aclose()
 
 
+async def test_records_are_written_in_the_order_in_which_they_were_put_down(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "runs.db", durability="normal")
+    other = sqlite3.connect(tmp_path / "runs.db", isolation_level=None)
+    for turn in range(20):
+        buffer = Buffer(journal, journal.open_run(f"R{turn}", ("run", 1, b"{}")))
+        other.execute("BEGIN IMMEDIATE")
+        buffer.add("note", 0)
+        first = asyncio.create_task(buffer.write())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not first.done(), "it waits in a thread, until the other process has written"
+        buffer.add("note", 1)
+        other.execute("COMMIT")
+        await asyncio.sleep(0)  # now it would be written with the next turn of the event loop
+        buffer.add("note", 2)
+        second = asyncio.create_task(buffer.write(durable=True))
+        buffer.add("note", 3)
+        await asyncio.gather(first, second)
+        await buffer.give_up()
+        assert [r.data for r in journal.records(f"R{turn}")[1:]] == [0, 1, 2, 3]
+    assert verify(journal) == []
+    other.close()
+    journal.close()
+
+
 @pytest.mark.parametrize("durability", ["full", "normal"])
 async def test_the_event_loop_never_waits_for_the_disk(tmp_path: Path, durability: str) -> None:
     """Every fsync of the process is in another thread, SQLite's own too: making, opening, intents, folding, ends, closing."""
@@ -341,7 +368,7 @@ def a_newer_journal(path: Path) -> None:
     journal.open_run("R", ("run", 1, b"{}"))
     journal.close()
     db = sqlite3.connect(path)
-    db.execute("UPDATE journal SET value = ? WHERE name = 'format'", (FORMAT + 1,))
+    db.execute("UPDATE journal SET value = ? WHERE name = 'format'", (FILE_FORMAT + 1,))
     db.commit()
     db.close()
 

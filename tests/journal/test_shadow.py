@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from beforehand import Agent, Block, Hook, Interrupt, Queue, Replace, Resend, hook, tool
+from beforehand import Agent, Block, Hook, Interrupt, Limits, Queue, Replace, Resend, UserMessage, hook, tool
+from beforehand.seams import BY_NAME
 from beforehand.testing import ScriptedModel, text, tool_call
 
 ran: list[str] = []
@@ -129,3 +134,124 @@ async def test_rules_in_the_shadow_log_nothing(tmp_path: Path, caplog: pytest.Lo
 
     await outcome([str(tmp_path / "rules.json")], [])
     assert "a call" in caplog.text
+
+
+# --- what is kept of it ---------------------------------------------------------------------------
+
+SECRET = "4111-1111"
+
+
+@tool
+async def card(n: str) -> str:
+    """Look up a card."""
+    return f"card {n}{SECRET}"
+
+
+def of_user(context: Any) -> Any:
+    message = context.message
+    return Replace(message=msgspec.structs.replace(message, content="***")) if message.role == "user" else None
+
+
+def without(request: Any) -> Any:
+    messages = [UserMessage("***") if m.role == "user" else m for m in request.messages]
+    return msgspec.structs.replace(request, messages=tuple(messages), system="***")
+
+
+TAKEN_OUT: list[tuple[str, Callable[[Any], Any]]] = [
+    ("before_run", lambda c: Replace(messages=[UserMessage("***")])),
+    ("prepare_request", lambda c: Replace(context=msgspec.structs.replace(c.context, system="***"))),
+    ("transform_context", lambda c: Replace(messages=[UserMessage("***"), *c.messages[1:]])),
+    ("before_provider_call", lambda c: Replace(request=without(c.request))),
+    ("on_chunk", lambda c: Replace(text=c.pending.replace(SECRET, "***")) if SECRET in c.pending else None),
+    ("on_message", of_user),
+    ("prepare_tool_call", lambda c: Replace(args={"n": "***"})),
+    ("after_tool_call", lambda c: Replace(content="***")),
+]
+
+
+@pytest.mark.parametrize("raises", [False, True], ids=["the shadow lets pass", "the shadow fails and quotes it"])
+@pytest.mark.parametrize(("seam", "taken_out"), TAKEN_OUT, ids=[seam for seam, _ in TAKEN_OUT])
+async def test_what_a_hook_took_out_is_not_in_the_record_of_a_difference(
+    seam: str, taken_out: Callable[[Any], Any], raises: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def shadow(context: Any) -> None:
+        if raises:
+            int(f"{context} {SECRET}")  # a ValueError that quotes its argument
+
+    caplog.set_level(logging.INFO, "beforehand")
+    agent = Agent(
+        model=ScriptedModel([[text(f"it is {SECRET}"), tool_call("card", {"n": SECRET}, id="c")], text("done")]), tools=[card],
+        hooks=[Hook(seam=seam, fn=taken_out, name="redact")], shadow_hooks=[Hook(seam=seam, fn=shadow, name="new")],
+        instructions=SECRET, journal=tmp_path / "runs.db", durability="normal",
+    )  # fmt: skip
+    result = await agent.run(SECRET, run_id="r")
+
+    records = [r for r in agent.plan.journal.records("r") if r.kind == "shadow"]
+    assert len(records) == len(result.shadow) >= 1
+    assert not [r.body for r in records if SECRET.encode() in r.body]
+    assert SECRET not in caplog.text
+    for record, difference in zip(records, result.shadow, strict=True):
+        kept = msgspec.structs.replace(difference, about="", decided=record.data["decided"], would=record.data["would"])
+        assert msgspec.to_builtins(kept) == record.data
+        assert ("ValueError" in kept.would) == raises
+        assert (kept.digest is None) == (BY_NAME[seam].name == "on_chunk")
+
+
+async def test_text_that_would_be_shown_otherwise_is_told_by_its_length_and_place(tmp_path: Path) -> None:
+    redact = Hook(seam="on_chunk", fn=lambda c: Replace(text=c.pending.replace(SECRET, "***")), name="redact")
+    agent = Agent(
+        model=ScriptedModel([text(f"it is {SECRET}")]), hooks=[redact], shadow_hooks=[Hook(seam="on_chunk", fn=lambda c: None)],
+        journal=tmp_path / "runs.db", durability="normal",
+    )  # fmt: skip
+    result = await agent.run("go", run_id="r")
+
+    (noted,) = [r.data for r in agent.plan.journal.records("r") if r.kind == "shadow"]
+    assert (noted["decided"], noted["would"]) == ("9 characters", "15 characters, others from 6 on")
+    assert [(d.decided, d.would) for d in result.shadow] == [("'it is ***'", f"'it is {SECRET}'")]
+    assert not [r.kind for r in agent.plan.journal.records("r") if SECRET.encode() in r.body]
+
+
+# --- hooks that do not answer ---------------------------------------------------------------------
+
+
+class Ahead:
+    """The clock of the event loop, which a hook can put forward: whoever waits for a time has waited for it then."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        now, self.seconds = loop.time, 0.0
+        loop.time = lambda: now() + self.seconds  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("sync", [False, True], ids=["async", "sync, and hands over something to wait for"])
+async def test_a_hook_in_the_shadow_that_never_answers_holds_up_nothing(sync: bool) -> None:
+    clock, asked = Ahead(), []
+
+    async def never(call: Any) -> None:
+        asked.append(call)
+        clock.seconds += 10
+        await asyncio.Event().wait()
+
+    fn = (lambda call: never(call)) if sync else never
+    async with asyncio.timeout(60):
+        result, _, did = await outcome([], [Hook(seam="before_tool_call", fn=fn, name="never")])
+
+    assert (result.stop_reason, did, len(asked)) == ("completed", ["Ada", "Bob"], 2)
+    late, late_again = result.shadow
+    assert (late.kind, late.hook, late.would) == ("newly_blocked", "never", "Block(hook 'never' failed, so this was not let "
+                                                  "pass: it gave no answer within 5 s)")  # fmt: skip
+    assert "within 0.05 s" in late_again.would, "it is not waited for as long a second time"
+
+
+@pytest.mark.parametrize(
+    ("timeout", "limits"), [(0.01, Limits()), (None, Limits(hook_timeout=0.01))], ids=["its own", "the agent's"]
+)
+async def test_a_timeout_that_somebody_has_set_holds_for_the_shadow_too(timeout: float | None, limits: Limits) -> None:
+    async def never(chunk: Any) -> None:
+        await asyncio.Event().wait()
+
+    async with asyncio.timeout(60):
+        result, _, _ = await outcome([], [Hook(seam="on_chunk", fn=never, name="never", timeout=timeout)], limits=limits)
+
+    assert result.text == "all sent"
+    assert {(d.kind, "within 0.01 s" in d.would) for d in result.shadow} == {("newly_blocked", True)}

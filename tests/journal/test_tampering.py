@@ -1,5 +1,7 @@
 """A journal that was changed by somebody: `verify` finds it and names the first record that is not as it was written."""
 
+# ruff: noqa: S608 - the statements are put together here
+
 from __future__ import annotations
 
 import shutil
@@ -60,6 +62,9 @@ def copy(written: tuple[Path, bytes | None], tmp_path: Path) -> Copy:
     return Copy(written, tmp_path)
 
 
+ONE = "WHERE id = (? << 32) + ?"
+"""The record of a run (its row) with a number."""
+
 NUMBERS = st.integers(1, RECORDS)
 ROWS = st.integers(1, RUNS)
 FRESH = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
@@ -74,7 +79,7 @@ def test_a_flipped_bit_is_found_where_it_is(
 ) -> None:
     copy = Copy(written, tmp_path)
     db = sqlite3.connect(copy.path)
-    (value,) = db.execute(f"SELECT {column} FROM records WHERE run = ? AND n = ?", (row, n)).fetchone()  # noqa: S608
+    (value,) = db.execute(f"SELECT {column} FROM records {ONE}", (row, n)).fetchone()
     db.close()
     if column == "at":
         new: Any = value ^ (1 << bit)
@@ -83,7 +88,7 @@ def test_a_flipped_bit_is_found_where_it_is(
     else:
         new = bytearray(value)
         new[at % len(new)] ^= 1 << bit
-    copy.change((f"UPDATE records SET {column} = ? WHERE run = ? AND n = ?", (new, row, n)))  # noqa: S608
+    copy.change((f"UPDATE records SET {column} = ? {ONE}", (new, row, n)))
     assert copy.faults()[0] == (f"r{row - 1}", n)
 
 
@@ -91,7 +96,7 @@ def test_a_flipped_bit_is_found_where_it_is(
 @FRESH
 def test_a_dropped_record_is_found(written: tuple[Path, bytes | None], tmp_path: Path, row: int, n: int) -> None:
     copy = Copy(written, tmp_path)
-    copy.change(("DELETE FROM records WHERE run = ? AND n = ?", (row, n)))
+    copy.change((f"DELETE FROM records {ONE}", (row, n)))
     assert copy.faults()[0] == (f"r{row - 1}", n)
 
 
@@ -102,9 +107,9 @@ def test_a_dropped_record_is_found_if_the_later_ones_move_up(
 ) -> None:
     copy = Copy(written, tmp_path)
     copy.change(
-        ("DELETE FROM records WHERE run = ? AND n = ?", (row, n)),
-        ("UPDATE records SET n = -n WHERE run = ? AND n > ?", (row, n)),
-        ("UPDATE records SET n = -n - 1 WHERE run = ? AND n < 0", (row,)),
+        (f"DELETE FROM records {ONE}", (row, n)),
+        ("UPDATE records SET id = -id WHERE id >> 32 = ? AND id & 0xFFFFFFFF > ?", (row, n)),
+        ("UPDATE records SET id = -id - 1 WHERE id < 0", ()),
     )
     assert copy.faults()[0] == (f"r{row - 1}", n)
 
@@ -115,9 +120,9 @@ def test_swapped_records_are_found(written: tuple[Path, bytes | None], tmp_path:
     copy = Copy(written, tmp_path)
     a, b = sorted(pair)
     copy.change(
-        ("UPDATE records SET n = -1 WHERE run = ? AND n = ?", (row, a)),
-        ("UPDATE records SET n = ? WHERE run = ? AND n = ?", (a, row, b)),
-        ("UPDATE records SET n = ? WHERE run = ? AND n = -1", (b, row)),
+        (f"UPDATE records SET id = -1 {ONE}", (row, a)),
+        (f"UPDATE records SET id = (? << 32) + ? {ONE}", (row, a, row, b)),
+        ("UPDATE records SET id = (? << 32) + ? WHERE id = -1", (row, b)),
     )
     assert copy.faults()[0] == (f"r{row - 1}", a)
 
@@ -127,9 +132,9 @@ def test_swapped_records_are_found(written: tuple[Path, bytes | None], tmp_path:
 def test_an_inserted_record_is_found(written: tuple[Path, bytes | None], tmp_path: Path, row: int, n: int) -> None:
     copy = Copy(written, tmp_path)
     copy.change(
-        ("UPDATE records SET n = -n WHERE run = ? AND n >= ?", (row, n)),
-        ("UPDATE records SET n = -n + 1 WHERE run = ? AND n < 0", (row,)),
-        ("INSERT INTO records (run, n, at, kind, body, hash) VALUES (?, ?, 5, 'note', '{}', ?)", (row, n, b"h" * 32)),
+        ("UPDATE records SET id = -id WHERE id >> 32 = ? AND id & 0xFFFFFFFF >= ?", (row, n)),
+        ("UPDATE records SET id = -id + 1 WHERE id < 0", ()),
+        ("INSERT INTO records (id, at, kind, body, hash) VALUES ((? << 32) + ?, 5, 'note', '{}', ?)", (row, n, b"h" * 32)),
     )
     assert copy.faults()[0] == (f"r{row - 1}", n)
 
@@ -142,16 +147,16 @@ def test_records_exchanged_between_runs_are_found(
     copy = Copy(written, tmp_path)
     a, b = sorted(rows)
     copy.change(
-        ("UPDATE records SET run = -1 WHERE run = ? AND n = ?", (a, n)),
-        ("UPDATE records SET run = ? WHERE run = ? AND n = ?", (a, b, n)),
-        ("UPDATE records SET run = ? WHERE run = -1", (b,)),
+        (f"UPDATE records SET id = -1 {ONE}", (a, n)),
+        (f"UPDATE records SET id = (? << 32) + ? {ONE}", (a, n, b, n)),
+        ("UPDATE records SET id = (? << 32) + ? WHERE id = -1", (b, n)),
     )
     assert copy.faults()[0] == (f"r{a - 1}", n)
 
 
 @pytest.mark.parametrize("row", range(1, RUNS + 1))
 def test_a_whole_run_that_is_gone_is_missed(copy: Copy, row: int) -> None:
-    copy.change(("DELETE FROM records WHERE run = ?", (row,)), ("DELETE FROM runs WHERE id = ?", (row,)))
+    copy.change(("DELETE FROM records WHERE id >> 32 = ?", (row,)), ("DELETE FROM runs WHERE id = ?", (row,)))
     assert copy.faults()
 
 
@@ -165,8 +170,8 @@ def test_runs_that_have_changed_places_are_found(copy: Copy) -> None:
     copy.change(
         ("UPDATE runs SET id = -1 WHERE id = 2", ()), ("UPDATE runs SET id = 2 WHERE id = 3", ()),
         ("UPDATE runs SET id = 3 WHERE id = -1", ()),
-        ("UPDATE records SET run = -1 WHERE run = 2", ()), ("UPDATE records SET run = 2 WHERE run = 3", ()),
-        ("UPDATE records SET run = 3 WHERE run = -1", ()),
+        ("UPDATE records SET id = -id WHERE id >> 32 = 2", ()), ("UPDATE records SET id = id - (1 << 32) WHERE id >> 32 = 3", ()),
+        ("UPDATE records SET id = -id + (1 << 32) WHERE id < 0", ()),
     )  # fmt: skip
     assert copy.faults()[0] == ("r2", 1)
 
@@ -196,11 +201,11 @@ def chain_anew(copy: Copy, key: bytes | None) -> None:
     with db:
         for row, run_id in db.execute("SELECT id, run_id FROM runs ORDER BY id").fetchall():
             last, first = before, b""
-            rows = db.execute("SELECT seq, n, at, kind, body FROM records WHERE run = ? ORDER BY n", (row,)).fetchall()
-            for seq, n, at, kind, body in rows:
-                last = link(last, Record(run_id, n, at, kind, body), key)
+            rows = db.execute("SELECT id, at, kind, body FROM records WHERE id >> 32 = ? ORDER BY id", (row,)).fetchall()
+            for place, at, kind, body in rows:
+                last = link(last, Record(run_id, place & 0xFFFFFFFF, at, kind, body), key)
                 first = first or last
-                db.execute("UPDATE records SET hash = ? WHERE seq = ?", (last, seq))
+                db.execute("UPDATE records SET hash = ? WHERE id = ?", (last, place))
             db.execute("UPDATE runs SET records = ?, head = ? WHERE id = ?", (len(rows), last, row))
             before = first
         db.execute("UPDATE journal SET value = ? WHERE name = 'head'", (before,))
@@ -208,7 +213,7 @@ def chain_anew(copy: Copy, key: bytes | None) -> None:
 
 
 def test_with_a_key_even_a_whole_new_chain_is_found(copy: Copy) -> None:
-    copy.change(("UPDATE records SET body = '{}' WHERE run = 2 AND n = 7", ()))
+    copy.change((f"UPDATE records SET body = '{{}}' {ONE}", (2, 7)))
     chain_anew(copy, None if copy.key is None else b"another key, guessed by somebody")
     assert bool(copy.faults()) is (copy.key is not None), "without a key a chain can be computed by anybody"
 
@@ -217,10 +222,11 @@ def test_with_a_key_an_end_that_was_cut_off_cannot_be_hidden(copy: Copy) -> None
     if copy.key is None:
         return
     db = sqlite3.connect(copy.path)
-    (end,) = db.execute("SELECT hash FROM records WHERE run = 2 AND n = 100").fetchone()
+    (end,) = db.execute(f"SELECT hash FROM records {ONE}", (2, 100)).fetchone()
     db.close()
     copy.change(
-        ("DELETE FROM records WHERE run = 2 AND n > 100", ()), ("UPDATE runs SET records = 100, head = ? WHERE id = 2", (end,))
+        ("DELETE FROM records WHERE id >> 32 = 2 AND id & 0xFFFFFFFF > 100", ()),
+        ("UPDATE runs SET records = 100, head = ? WHERE id = 2", (end,))
     )
     assert copy.faults() == [("r1", 100)]
 
@@ -250,9 +256,9 @@ def resumable(tmp_path: Path) -> tuple[Path, Agent]:
 @pytest.mark.parametrize(
     "change",
     [
-        "UPDATE records SET body = '{}' WHERE n = 2", "DELETE FROM records WHERE n = 2",
-        "UPDATE records SET kind = 'x' WHERE n = 3",
-        "DELETE FROM records WHERE n = (SELECT max(n) FROM records)", "UPDATE runs SET records = records - 1",
+        "UPDATE records SET body = '{}' WHERE id = (1 << 32) + 2", "DELETE FROM records WHERE id = (1 << 32) + 2",
+        "UPDATE records SET kind = 'x' WHERE id = (1 << 32) + 3",
+        "DELETE FROM records WHERE id = (SELECT max(id) FROM records)", "UPDATE runs SET records = records - 1",
     ],
 )  # fmt: skip
 async def test_a_run_whose_records_were_changed_is_not_resumed(resumable: tuple[Path, Agent], change: str) -> None:
@@ -272,7 +278,7 @@ async def test_a_last_record_that_was_torn_is_dropped_and_that_is_said(
     path, agent = resumable
     db = sqlite3.connect(path)
     with db:
-        db.execute("UPDATE records SET body = substr(body, 1, 9) WHERE n = (SELECT max(n) FROM records)")
+        db.execute("UPDATE records SET body = substr(body, 1, 9) WHERE id = (SELECT max(id) FROM records)")
     db.close()
     result = await agent.resume("R")
     assert (result.text, result.stop_reason) == ("one", "completed")

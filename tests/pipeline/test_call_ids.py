@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from beforehand import Agent, AssistantMessage, Context, Hook, Replace, ToolCall, ToolContext, ToolMessage, UserMessage, tool
-from beforehand.testing import ScriptedModel, finish, text, tool_call
+from beforehand import (
+    Agent, Approve, Ask, AssistantMessage, Context, Deny, Hook, Replace, ToolCall, ToolContext, ToolMessage, UserMessage, tool,
+)  # fmt: skip
+from beforehand.journal import Journal, verify
+from beforehand.testing import FunctionModel, ScriptedModel, finish, text, tool_call
 
 
 @tool
@@ -99,6 +106,117 @@ async def test_hooks_events_and_context_speak_of_the_new_id() -> None:
     await talk.run("go")
 
     assert seen == ["c", "c-2", ("c", "c"), ("c-2", "c-2")]
+
+
+# --- ids that a model means ill with --------------------------------------------------------------
+
+HOSTILE = st.one_of(
+    st.sampled_from(
+        ["x", "x/1", "x/1-2", "x_1", "x_1-2", "x-2", "x-2/1", "1", "1-2", "1/1", "/", "//", "/x", "x/", "-2", "", "lambda_1",
+         "lambda_1/1", "call_1_1", "call_1_2", "c\u00e4", "ca\u0308", "\ud800", "\\ud800", "\x00", "\u202e", "\u2044"]
+    ),
+    st.text("x1/-_2", max_size=5),
+)  # fmt: skip
+CALLS = st.lists(st.tuples(HOSTILE, st.booleans()), min_size=1, max_size=5)
+"""The ids of a reply's calls, and of which of them a sub-agent is called."""
+
+
+def delegating(replies: list[list[tuple[str, bool]]], written: bool, did: list[int], journal: Any) -> Agent:
+    """An agent with a sub-agent in a sub-agent, each asking for calls with these ids. A person is asked about every `pay`."""
+
+    @tool
+    async def pay(n: int) -> str:
+        did.append(n)
+        return "paid"
+
+    numbers = iter(range(1000))
+    inner: Agent | None = None
+    for ids in reversed(replies):
+
+        def reply(request: Any, ids: Any = ids, below: bool = inner is not None) -> Any:
+            if request.messages[-1].role == "tool":
+                return text("end")
+            return [tool_call("down", {"prompt": "go"}, id=i) if down and below else tool_call("pay", {"n": next(numbers)}, id=i)
+                    for i, down in ids]  # fmt: skip
+
+        def rename(incoming: Any, ids: Any = ids) -> Replace | None:
+            if incoming.message.role != "assistant" or not incoming.message.tool_calls:
+                return None
+            calls = [
+                msgspec.structs.replace(c, id=i if i and i.isprintable() else "-")
+                for c, (i, _) in zip(incoming.message.tool_calls, ids, strict=True)
+            ]
+            return Replace(message=msgspec.structs.replace(incoming.message, content=tuple(calls)))
+
+        hooks = [Hook(seam="before_tool_call", fn=lambda c: Ask("May it?") if c.name == "pay" else None, name="ask")]
+        hooks += [Hook(seam="on_message", fn=rename, name="rename")] if written else []
+        tools = [pay] + ([inner.as_tool("down", "Helps.", inherit=False)] if inner is not None else [])
+        inner = Agent(model=FunctionModel(reply), tools=tools, hooks=hooks, journal=journal if ids is replies[0] else None)
+    assert inner is not None
+    return inner
+
+
+@given(st.lists(CALLS, min_size=1, max_size=3), st.booleans(), st.booleans())
+def test_no_two_calls_that_wait_have_one_id_and_an_answer_is_for_the_call_it_was_given_about(
+    replies: list[list[tuple[str, bool]]], recorded: bool, written: bool
+) -> None:
+    async def story(folder: str) -> None:
+        did: list[int] = []
+        journal = Journal(Path(folder) / "runs.db", durability="normal") if recorded else None
+        agent = delegating(replies, written, did, journal)
+        talk = agent.conversation()
+        result = await talk.run("go", **({"run_id": "R"} if recorded else {}))
+        rounds: list[int] = []
+        while result.stop_reason == "suspended":
+            asked = {p.call_id: p.args["n"] for p in result.pending}
+            assert len(asked) == len(result.pending)
+            rounds += asked.values()
+            answers: Any = {call_id: Approve() if n % 2 else Deny("no") for call_id, n in asked.items()}
+            result = await (agent.resume("R", answers) if recorded else talk.resume(answers))
+        assert result.stop_reason == "completed"
+        assert len(set(rounds)) == len(rounds), "nothing is asked twice"
+        assert sorted(did) == sorted(n for n in rounds if n % 2)
+        if journal is not None:
+            assert verify(journal) == []
+        await agent.aclose()
+
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(story(folder))
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+async def test_a_repeated_id_with_a_slash_is_not_taken_for_a_call_inside_a_sub_agent(tmp_path: Path, recorded: bool) -> None:
+    did: list[int] = []
+
+    @tool
+    async def pay(n: int) -> str:
+        did.append(n)
+        return "paid"
+
+    ask = Hook(seam="before_tool_call", fn=lambda c: Ask("May it?") if c.name == "pay" else None, name="ask")
+    inside = [tool_call("pay", {"n": 1_000_000}, id="1-2")]
+    outside = [tool_call("helper", {"prompt": "go"}, id="x"), *(tool_call("pay", {"n": n}, id="x/1") for n in (1, 2))]
+    child, model = [
+        FunctionModel(lambda r, known=known: text("end") if r.messages[-1].role == "tool" else known)
+        for known in (inside, outside)
+    ]
+    helper = Agent(model=child, tools=[pay]).as_tool("helper", "Helps.")
+    agent = Agent(model=model, tools=[pay, helper], hooks=[ask], journal=Journal(tmp_path / "runs.db") if recorded else None)
+    talk = agent.conversation()
+    result = await talk.run("go")
+    assert [p.call_id for p in result.pending] == ["x/1-2", "x_1", "x_1-2"]
+    answers: Any = {p.call_id: Approve() if p.args["n"] < 10 else Deny("too much") for p in result.pending}
+    result = await talk.resume(answers)
+    assert (result.stop_reason, did) == ("completed", [1, 2])
+    await agent.aclose()
+
+
+async def test_an_id_that_a_runs_lambdas_go_by_is_given_to_no_call() -> None:
+    model = ScriptedModel([tool_call("echo", {"x": "1"}, id="lambda_1"), text("end")])
+    result = await Agent(model=model, tools=[echo]).run("go")
+
+    assert [m.tool_call_id for m in result.messages if isinstance(m, ToolMessage)] == ["lambda_1-2"]
+    assert [(d.verdict, "is kept for lambdas" in str(d.reason)) for d in result.decisions] == [("Renamed", True)]
 
 
 # --- replies cut at their length ------------------------------------------------------------------

@@ -130,7 +130,7 @@ async def test_a_newer_format_is_refused_in_one_line(tmp_path: Path) -> None:
     with sqlite3.connect(path) as db:
         db.execute("UPDATE journal SET value = 99 WHERE name = 'format'")
     db.close()
-    with pytest.raises(JournalUnreadable, match=r"has journal format 99, and this version reads 1: a newer version .* wrote it"):
+    with pytest.raises(JournalUnreadable, match=r"format 99, and this version reads up to 2: a newer version .* wrote it"):
         summaries(Journal(path, readonly=True))
 
 

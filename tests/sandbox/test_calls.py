@@ -221,6 +221,13 @@ async def test_a_giant_result_is_refused(language):
 
 
 @both
+async def test_a_result_is_measured_in_bytes(language):
+    source = written(language, "def main(a):\n    return '€' * 50_000", "export function main() { return '€'.repeat(50_000) }")
+    with pytest.raises(LambdaResultTooLarge, match=r"returned 150,002 bytes of JSON, more than 100,000"):
+        await run(source, language=language, limits=SandboxLimits(wall_time=60, output=100_000))
+
+
+@both
 async def test_a_giant_bridge_argument_is_refused_and_never_delivered(language):
     delivered = []
 

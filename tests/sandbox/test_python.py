@@ -13,6 +13,8 @@ LACKING = {
     ),
     "yield": ("def g():\n    yield 1\ndef main(a):\n    return list(g())", 2, "build a list"),
     "the 'del' statement": ("def main(a):\n    x = 1\n    del x", 3, "assign None"),
+    "import *": ("from math import *\ndef main(a):\n    return 1", 1, "the names that are used"),
+    "super()": ("class A:\n    def f(self):\n        return super().f()\ndef main(a):\n    return A().f()", 3, "by its name"),
     "a third-party import": ("import numpy\ndef main(a):\n    return 1", 1, "numpy"),
     "a late third-party import": ("def main(a):\n    import requests\n    return 1", 2, "requests"),
     "a sibling": ("from .rank import best\ndef main(a):\n    return best(a)", 1, "adf.sys_lambda"),
@@ -46,6 +48,11 @@ def main(a):
             return [n, re.sub(r"\\d", "#", "12"), math.floor(2.5), json.loads("[1]")]
 """
     assert (await run(source, [1, 3, 2])).value == [3, "##", 2, [1]]
+
+
+@pytest.mark.parametrize("sleep", ["await asyncio.sleep(0.01)", "time.sleep(0.01)", "await asyncio.gather(asyncio.sleep(0.01))"])
+async def test_a_lambda_may_sleep(sleep):
+    assert (await run(f"import asyncio, time\nasync def main(a):\n    {sleep}\n    return 1")).value == 1
 
 
 async def test_a_function_that_takes_something_else_is_told_what_it_is_called_with():

@@ -25,6 +25,29 @@ async def test_types_are_taken_away_and_lines_stay():
     assert (await run(source, {"number": 1}, language="ts")).value == 1
 
 
+STARTS = {
+    "a comment": ("// What this is for.\n", 2),
+    "a pragma": ("/* @jsxImportSource preact */\n", 2),
+    "a hashbang": ("#!/usr/bin/env deno\n", 2),
+    "a byte order mark": ("\ufeff", 1),
+    "a directive": ("'use strict'; ", 1),
+}
+
+
+@pytest.mark.parametrize("language", ["ts", "js"])
+@pytest.mark.parametrize("start", STARTS)
+async def test_a_file_may_begin_with_anything_and_its_lines_are_counted_right(start, language):
+    text, line = STARTS[start]
+    with pytest.raises(LambdaRaised, match="raised Error: here") as caught:
+        await run(text + "export function main() { throw new Error('here') }", language=language)
+    assert caught.value.line == line
+
+
+async def test_an_argument_larger_than_every_buffer_arrives_whole():
+    found = await run("export function main(a) { return [a.length, a.at(-1)] }", "é" * 400_000 + "!", language="ts")
+    assert found.value == [400_001, "!"]
+
+
 IMPORTS = {
     "a sibling": "./rank.ts",
     "a package": "lodash",
@@ -57,6 +80,19 @@ async def test_objects_on_the_console_are_readable():
 async def test_a_refused_bridge_call_has_its_code():
     source = "export async function main() { try { await adf.fs_read({}) } catch (e) { return e.code } }"
     assert (await run(source, language="ts")).value == "NOT_FOUND"
+
+
+async def test_a_name_that_is_computed_and_known_to_nobody_is_refused_with_a_code_too():
+    source = "export async function main(name) { try { await adf[name]({}) } catch (e) { return [e.code, e.message] } }"
+    code, message = (await run(source, "made_" + "up", language="ts")).value
+    assert (code, "made_up" in message) == ("NOT_FOUND", True)
+
+
+async def test_the_bridge_itself_is_no_promise_and_can_be_awaited_and_printed():
+    source = "export async function main() { const b = await adf; console.log(b); return [b === adf, JSON.stringify(b)] }"
+    outcome = await run(source, language="ts")
+    assert outcome.value == [True, "{}"]
+    assert "fs_read" in outcome.console
 
 
 async def test_a_js_file_is_javascript_and_no_typescript():

@@ -137,6 +137,18 @@ async def test_each_worker_has_a_folder_of_its_own_that_is_thrown_away():
     assert [os.access(folder, os.F_OK) for folder in (first, second)] == [False, False]
 
 
+async def test_nothing_of_a_script_is_written_anywhere_not_even_by_the_engine():
+    found = []
+
+    async def bridge(method, argument):
+        found.append(os.listdir(argument["folder"]))
+
+    source = "import { createHash } from 'node:crypto'\nenum Kept { yes, no }\nexport async function main() {\n"
+    source += "await adf.emit_event({ folder: Deno.cwd() }); return [Kept.no, typeof createHash] }"
+    assert (await run(source, language="ts", bridge=bridge)).value == [1, "function"]
+    assert found == [[]]
+
+
 async def test_python_leaves_nothing_for_the_next_one():
     await run("import json\nleft = 1\ndef main(a):\n    global left\n    left = 2")
     with pytest.raises(LambdaRaised, match="NameError"):
@@ -305,3 +317,39 @@ async def test_a_worker_whose_messages_a_lambda_has_spoilt_gives_no_result():
         source = f"Object.prototype.toJSON = () => 5;\nexport function main() {{ {spoilt} }}"
         with pytest.raises(LambdaBroken, match="not in the protocol"):
             await run(source, language="ts")
+
+
+LISTENS = """
+const Bytes = Uint8Array, Shared = Object.getPrototypeOf(Uint8Array.prototype), shown = new Set();
+const look = (buffer) => { const text = new TextDecoder().decode(new Bytes(buffer)); shown.add(text) };
+const listening = function (buffer, offset, length) { look(buffer); return new Bytes(buffer, offset, length) };
+Object.defineProperty(Bytes.prototype, "constructor", { get: () => ({ [Symbol.species]: listening }) });
+const bufferOf = Object.getOwnPropertyDescriptor(Shared, "buffer").get;
+for (const name of ["length", "byteLength", "byteOffset", "buffer"]) {
+  const own = Object.getOwnPropertyDescriptor(Shared, name).get;
+  let inside = false;
+  Object.defineProperty(Shared, name, { get() {
+    if (!inside) { inside = true; look(bufferOf.call(this)); inside = false }
+    return own.call(this);
+  } });
+}
+for (const name of ["subarray", "slice", "set"]) {
+  const own = Shared[name];
+  Shared[name] = function (...given) { look(bufferOf.call(this)); return own.apply(this, given) };
+}
+export async function main(a) {
+  console.log("x".repeat(300));
+  for (let i = 0; i < 3; i++) await adf.emit_event("a".repeat(200_000));
+  const tokens = [...shown].flatMap((text) => text.match(/[0-9a-f]{16,}/g) ?? []);
+  return { tokens, heard: shown.size > 0 };
+}
+"""
+
+
+async def test_a_script_that_listens_to_every_array_of_bytes_hears_no_token():
+    async def bridge(method, argument):
+        return None
+
+    found = (await run(LISTENS, {"filler": "z" * 100}, language="ts", bridge=bridge)).value
+    assert found["heard"]
+    assert found["tokens"] == []

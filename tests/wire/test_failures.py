@@ -20,6 +20,7 @@ from beforehand.errors import (
     NetworkError,
     RateLimited,
     ServerError,
+    ToolMismatch,
 )
 from beforehand.models.base import ModelEvent, TextDelta
 from beforehand.models.http import Retries, Timeouts
@@ -74,6 +75,9 @@ async def test_each_status_has_its_error(
     assert hint in str(error)
 
 
+REQUEST = "invalid_request_error"
+
+
 @pytest.mark.parametrize(
     ("status", "report", "kind"),
     [
@@ -89,6 +93,14 @@ async def test_each_status_has_its_error(
         (400, {"message": "x", "code": "invalid_api_key"}, AuthenticationError),
         (400, {"message": "context_length_exceeded", "code": "other"}, BadRequest),
         (429, {"message": "x", "code": "insufficient_quota"}, RateLimited),
+        (400, {"message": "messages with role 'tool' must be a response to ...", "type": REQUEST, "code": None}, ToolMismatch),
+        (400, {"message": "... 'tool_calls' must be followed by ...", "type": REQUEST, "code": REQUEST}, ToolMismatch),
+        (400, {"message": '... with role "tool" must ...', "type": REQUEST, "code": "invalid_parameter_error"}, ToolMismatch),
+        (400, {"message": "Not the same number of function calls and responses", "type": REQUEST}, ToolMismatch),
+        (400, {"message": "... number of function response parts ...", "code": 400, "status": "INVALID_ARGUMENT"}, ToolMismatch),
+        (422, {"message": "tool_use ids were found without tool_result blocks", "type": REQUEST}, ToolMismatch),
+        (400, {"message": "tool_calls", "code": "model_overloaded_or_so"}, BadRequest),
+        (500, {"message": "tool_call_id", "code": None}, ServerError),
     ],
 )
 async def test_codes_are_read_before_texts(

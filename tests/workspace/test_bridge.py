@@ -3,9 +3,11 @@
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from beforehand.sandbox import BridgeRefused, Console, LambdaRaised, LambdaTimedOut, SandboxLimits, call
 from beforehand.settings import CodeExecution
+from beforehand.signals import AbortSignal
 from beforehand.workspace import Bridge, Gates, Workspace
 
 ROOMY = SandboxLimits(wall_time=60)
@@ -20,6 +22,29 @@ async def start(workspace, path="lib/start.py", argument=None, limits=ROOMY):
     """Run `main` of a workspace file, with the bridge a hook would have."""
     bridge = bridge_of(workspace, (path, "main"), limits)
     return await call(workspace.source(path), "main", argument, limits=limits, bridge=bridge, console=bridge.console)
+
+
+async def test_nothing_begins_once_the_time_is_over_or_the_run_aborted(place):
+    workspace, signal = Workspace(place), AbortSignal()
+    late = replace(bridge_of(workspace), deadline=asyncio.get_running_loop().time())
+    aborted = replace(bridge_of(workspace), signal=signal)
+    signal.set()
+    for bridge, why in ((late, "the lambda's time was over"), (aborted, "the run was aborted")):
+        with pytest.raises(BridgeRefused, match=f"INVALID_STATE: .*{why}"):
+            await bridge("fs_write", {"path": "a.txt", "content": ""})
+    assert not (place / "a.txt").exists()
+
+
+async def test_lambdas_that_call_lambdas_are_bounded_by_one_number_for_all(place):
+    (place / "lib" / "start.ts").write_text("""
+const both = (source) => Promise.all([1, 2].map(() => adf.sys_lambda({source}).catch((e) => e.code)))
+export const main = () => both("lib/start.ts:a")
+export const a = () => both("lib/start.ts:b")
+export const b = () => "done"
+""")
+    limits = SandboxLimits(wall_time=60, suspensions=3)
+    answers = (await start(Workspace(place), "lib/start.ts", limits=limits)).value
+    assert sorted(answers[0] + answers[1]) == ["LIMIT", "LIMIT", "LIMIT", "done"]
 
 
 async def test_files_are_written_read_listed_and_deleted(place):
@@ -56,6 +81,8 @@ REFUSALS = {
         ({"path": "/x", "content": ""}, "INVALID_INPUT"),
         ({"path": "a.txt", "mode": "edit", "edits": [{"old_text": "t", "new_text": "u"}]}, "INVALID_INPUT"),
         ({"path": "a.txt", "mode": "more"}, "INVALID_INPUT"),
+        ({"path": "b.bin", "mode": "append", "content": "x"}, "INVALID_INPUT"),
+        ({"path": "b.bin", "mode": "edit", "edits": [{"old_text": "t", "new_text": "u"}]}, "INVALID_INPUT"),
         ({"path": "lib", "content": "x"}, "WRITE_ERROR"),
         ({"path": "lib/start.py", "content": "x"}, "PROTECTION_DENIED"),
         ({"path": "new.ts", "content": "x"}, "PROTECTION_DENIED"),
@@ -73,6 +100,11 @@ REFUSALS = {
         ({"key": "k", "value": 1, "delta": 1}, "INVALID_INPUT"),
         ({"key": "text", "delta": 1}, "INVALID_INPUT"),
         ({"key": "k", "value": "x" * 1_100_000}, "INVALID_INPUT"),
+        ({"key": "huge", "delta": 1e308}, "INVALID_INPUT"),
+        ({"key": "huge", "delta": float("nan")}, "INVALID_INPUT"),
+        ({"key": "huge", "delta": 10**400}, "INVALID_INPUT"),
+        ({"key": "k", "value": float("inf")}, "INVALID_INPUT"),
+        ({"key": "k", "value": {"a": [1, float("nan")]}}, "INVALID_INPUT"),
     ],
     "sys_get_config": [({"section": "none"}, "NOT_FOUND")],
     "emit_event": [({"event_type": "custom.x"}, "DISABLED"), ({"event_type": "turn_end"}, "INVALID_INPUT")],
@@ -94,10 +126,20 @@ async def test_what_the_bridge_refuses_has_a_code(place, method, argument, code)
     (place / "alias.txt").symlink_to("lib/start.py")
     workspace = Workspace(place)
     await bridge_of(workspace)("sys_set_meta", {"key": "text", "value": "t"})
+    await bridge_of(workspace)("sys_set_meta", {"key": "huge", "value": 1e308})
     with pytest.raises(BridgeRefused) as caught:
         await bridge_of(workspace)(method, argument)
     assert caught.value.code == code
+    assert workspace.get_meta() == {"text": "t", "huge": 1e308}
+    assert (place / "b.bin").read_bytes() == b"\xff\xfe"
     assert (place / "lib" / "start.py").read_text() == "def main(a):\n    return 1"
+
+
+async def test_no_lambda_adds_to_what_is_no_text(place):
+    (place / "b.bin").write_bytes(b"\xff\xfe")
+    (place / "lib" / "start.py").write_text("async def main(a):\n    await adf.fs_write(path='b.bin', mode='append', content='')")
+    with pytest.raises(LambdaRaised, match=r"INVALID_INPUT: 'b.bin' is no text in UTF-8"):
+        await start(Workspace(place))
 
 
 @pytest.mark.parametrize("argument", [None, [], "text", 1])

@@ -65,7 +65,7 @@ def in_a_hook(stage, do):
     @hook.before_turn
     async def work(turn):
         run = turn.run._run
-        caller = Caller(run, work, name="fuzz", where="here", seam="before_turn", call_id=None)
+        caller = Caller(run, work, name="fuzz", where="here", seam="before_turn", call_id=None, deadline=float("inf"))
         deadline = asyncio.get_running_loop().time() + 60
         limits = SandboxLimits()
         bridge = Bridge(Workspace(stage), limits, (("lib/x.py", "main"),), Console(10), None, deadline, caller)

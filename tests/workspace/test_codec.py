@@ -1,6 +1,7 @@
 """ADF's shape of a request, out and back."""
 
 import json
+import re
 
 import msgspec
 import pytest
@@ -8,11 +9,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from beforehand import (
+    Agent,
     AssistantMessage,
     Audio,
     Image,
+    Limits,
     Options,
     Request,
+    RequestTooLarge,
     SystemMessage,
     Text,
     Thinking,
@@ -25,6 +29,8 @@ from beforehand import (
 )
 from beforehand.frozen import freeze
 from beforehand.hooks.check import Refused
+from beforehand.models.openai_wire import PROTECTED
+from beforehand.testing import ScriptedModel, text
 from beforehand.validity import invalid_request
 from beforehand.workspace.codec import from_adf, read_request, request_json, to_adf
 
@@ -368,6 +374,21 @@ REFUSED = [
     ({**GOOD, "system": float("inf")}, "$.system is inf"),
     (options(providerParams={"x": object()}), "$.options.providerParams.x is a object"),
     (options(providerParams={1: 2}), "has the key 1, which is no string"),
+    *[
+        (options(providerParams={name: 1}), f"$.options.providerParams.{name} cannot be set there: {way}")
+        for name, way in [
+            ("max_tokens", "say it with $.options.maxTokens"),
+            ("max_completion_tokens", "say it with $.options.maxTokens"),
+            ("temperature", "say it with $.options.temperature"),
+            ("top_p", "say it with $.options.topP"),
+            ("reasoning_effort", "say it with $.options.reasoning"),
+            ("Messages", "say it with $.messages"),
+            ("tools", "say it with $.tools"),
+            ("stop", "stays with the runtime"),
+            ("tool_choice", "stays with the runtime"),
+            ("STREAM", "stays with the runtime"),
+        ]
+    ],
 ]
 
 
@@ -384,6 +405,140 @@ def test_a_value_that_contains_itself_is_refused():
     value["options"]["providerParams"]["x"] = value["options"]["providerParams"]
     with pytest.raises(Refused, match=r"\$\.options\.providerParams\.x contains itself"):
         read_request(value, ORIGINAL)
+
+
+@pytest.mark.parametrize("name", sorted(PROTECTED))
+def test_no_lambda_sets_what_an_adapter_protects(name):
+    with pytest.raises(Refused, match=re.escape(f"$.options.providerParams.{name} cannot be set there")):
+        read_request(options(providerParams={name: 1}), ORIGINAL)
+
+
+def test_parameters_of_the_provider_that_the_owner_has_set_come_back_as_they_were():
+    owners = Options(provider_params=freeze({"max_completion_tokens": 100, "seed": 7}))
+    original = Request("", (UserMessage("x"),), (), owners)
+    assert read_request(options(providerParams={"max_completion_tokens": 100.0, "seed": 8}), original).request.options == Options(
+        provider_params=freeze({"max_completion_tokens": 100.0, "seed": 8})
+    )
+    with pytest.raises(Refused, match=r"\$\.options\.providerParams\.max_completion_tokens cannot be set there"):
+        read_request(options(providerParams={"max_completion_tokens": 101}), original)
+
+
+# --- results that stand apart from their calls ---
+
+
+def use(call_id):
+    return {"type": "tool_use", "id": call_id, "name": "find", "input": {}}
+
+
+def result_of(call_id):
+    return {"type": "tool_result", "tool_use_id": call_id, "content": f"result {call_id}"}
+
+
+def words_of(*given):
+    """What a request of these messages says, once it has been found fit to be sent."""
+    request = read_request(messages(*given), ORIGINAL).request
+    assert invalid_request(request) is None
+    said = []
+    for message in request.messages:
+        calls = "".join(f"{call.id}?" for call in message.tool_calls) if isinstance(message, AssistantMessage) else ""
+        said.append(calls or message.text)
+    return said
+
+
+TEXT = {"type": "text", "text": "between"}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ([("assistant", [use("a")]), ("user", "between"), ("user", [result_of("a")])], ["a?", "result a", "between"]),
+        ([("assistant", [use("a")]), ("assistant", "between"), ("user", [result_of("a")])], ["a?", "result a", "between"]),
+        (
+            [("assistant", [use("a"), use("b")]), ("user", [result_of("b"), TEXT]), ("user", [result_of("a")])],
+            ["a?b?", "result a", "result b", "between"],
+        ),
+        ([("assistant", [use("a"), use("b")]), ("user", [result_of("b"), TEXT, result_of("a")])],
+         ["a?b?", "result b", "result a", "between"]),  # they stand together, so nothing moves
+        (
+            [("assistant", [use("a")]), ("assistant", [use("b")]), ("user", [result_of("a"), result_of("b")]), ("user", "then")],
+            ["a?", "result a", "b?", "result b", "then"],
+        ),
+    ],
+)  # fmt: skip
+def test_a_result_that_stands_apart_moves_up_to_its_call(given, said):
+    assert words_of(("user", "first"), *given, ("user", "last")) == ["first", *said, "last"]
+
+
+def test_a_result_that_moves_keeps_its_images_and_what_the_shape_has_no_place_for():
+    shown = json.loads(request_json(ORIGINAL))
+    place = next(i for i, m in enumerate(shown["messages"]) if _about_tools(m))
+    shown["messages"].insert(place, {"role": "user", "content": "between"})
+    back = from_adf(shown, ORIGINAL)
+    assert list(back.messages) == [*ORIGINAL.messages[: place + 1], UserMessage("between"), *ORIGINAL.messages[place + 1 :]]
+
+
+# --- what it costs ---
+
+
+class Counted(list):
+    """A list that counts how often somebody goes through it."""
+
+    times = 0
+
+    def __iter__(self):
+        self.times += 1
+        return super().__iter__()
+
+
+def test_the_messages_are_not_searched_for_each_of_their_blocks():
+    ids = [str(i) for i in range(100)]
+    old = Counted([UserMessage("x"), AssistantMessage(tuple(Text(i) for i in ids))])
+    value = messages(("assistant", [use(i) for i in ids]), ("user", [result_of(i) for i in ids]))
+    value["messages"] = Counted(value["messages"])
+    assert len(from_adf(value, Request("", old)).messages) == 101
+    assert value["messages"].times < 10
+    assert old.times < 10
+
+
+def test_a_message_that_was_shown_is_looked_through_once_for_all_that_come_back():
+    parts = Counted(Text(str(i)) for i in range(50))
+    value = {**GOOD, "messages": [{"role": "user", "content": [{"type": "text", "text": "x"}] * 50, "seq": 0}] * 50}
+    assert len(from_adf(value, Request("", (UserMessage(parts),))).messages) == 50
+    assert parts.times < 10
+
+
+@pytest.mark.parametrize("broken", [False, True])
+async def test_a_request_too_large_to_be_read_at_once_is_read_all_the_same(place, broken):
+    last = "{'role': 'user', 'content': 7}" if broken else "{'role': 'user', 'content': 'last'}"
+    code = f"def main(i):\n    many = [{{'role': 'user', 'content': 'x' * 100}}] * 4000\n    return {{**i['request'], 'messages': [*many, {last}]}}\n"  # noqa: E501
+    (place / "lib" / "x.py").write_text(code)
+    model = ScriptedModel([text("hello")])
+    result = await Agent(model=model, workspace=place, pre_llm_hook={"source": "lib/x.py"}).run("hi", check=False)
+    if broken:
+        assert "$.messages[4000].content must be a string or a list of blocks" in str(result.error)
+        assert model.requests == []
+    else:
+        assert [len(r.messages) for r in model.requests] == [4001]
+
+
+# --- what it leaves for the window ---
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "r['options']['providerParams'] = {'prefix': 'x' * 100000}",
+        "r['messages'] += [{'role': 'assistant', 'content': [{'type': 'thinking', 'thinking': '', 'signature': 'x' * 100000}]}]",
+        "r['messages'] += [{'role': 'assistant', 'content': [{'type': 'thinking', 'thinking': 'x' * 100000}]}]",
+    ],
+)
+async def test_a_hook_cannot_fill_the_window_unseen(place, change):
+    (place / "lib" / "x.py").write_text(f"def main(i):\n    r = i['request']\n    {change}\n    return r\n")
+    model = ScriptedModel([text("hello")])
+    agent = Agent(model=model, workspace=place, pre_llm_hook={"source": "lib/x.py"}, limits=Limits(context_tokens=1000))
+    result = await agent.run("hi", check=False)
+    assert isinstance(result.error, RequestTooLarge)
+    assert model.requests == []
 
 
 def test_what_the_shape_leaves_open_is_left_open():

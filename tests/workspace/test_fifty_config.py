@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from beforehand import Agent, ConfigError, HookFailed, Loop, tool
+from beforehand import Agent, ConfigError, HookFailed, Limits, Loop, tool
 from beforehand.config import ProjectFileError, read_project
 from beforehand.messages import Options
 from beforehand.testing import FunctionModel, ScriptedModel, text
@@ -101,6 +101,41 @@ async def test_06_a_timeout_is_capped_by_the_limit_of_execution(project):
                  "x.ts")  # fmt: skip
     project.says({"source": "lib/x.ts:transform", "timeout_ms": 5000}, limits={"execution_timeout_ms": 1000})
     await fails(project.agent(), "gave no answer within 1 s")
+
+
+@pytest.mark.parametrize("given", ["by the agent", "for one run", "by replace"])
+@pytest.mark.parametrize("made", ["from the file", "from an argument", "in Python"])
+async def test_06_a_limit_of_execution_that_is_said_in_python_caps_the_timeout_too(project, made, given):
+    project.hook("def transform(input):\n    while True:\n        pass\n")
+    block, limits = {"source": "lib/x.py:transform", "timeout_ms": 5000}, Limits(execution_timeout_ms=200)
+    project.says(block)
+    whole = {"limits": limits} if given == "by the agent" else {}
+    if made == "in Python":
+        agent = Agent(model=ScriptedModel([]), workspace=project.root / "agent", pre_llm_hook=block, **whole)
+    else:
+        agent = project.agent(**whole, **({"pre_llm_hook": block} if made == "from an argument" else {}))
+    if given == "by replace":
+        agent = agent.replace(limits=limits)
+    result = await agent.run("hello", check=False, limits=limits if given == "for one run" else None)
+    assert "gave no answer within 0.2 s" in str(result.error)
+    assert agent.plan.model.requests == []
+
+
+async def test_06_the_limit_of_one_run_is_not_the_next_ones(project):
+    project.hook("import asyncio\nasync def transform(input):\n    await asyncio.sleep(0.3)\n    return input['request']\n")
+    agent = project.agent()
+    for limits, reason in ((Limits(execution_timeout_ms=100), "error"), (None, "completed"), (Limits(), "completed")):
+        assert (await agent.run("hello", check=False, limits=limits)).stop_reason == reason
+
+
+async def test_06_a_limit_of_execution_can_be_raised_in_the_file_while_the_agent_lives(project):
+    project.hook("def transform(input):\n    while True:\n        pass\n")
+    block = {"source": "lib/x.py:transform"}
+    project.says(block, limits={"execution_timeout_ms": 100})
+    agent = project.agent()
+    await fails(agent, "gave no answer within 0.1 s")
+    project.says(block, limits={"execution_timeout_ms": 200})
+    await fails(agent, "gave no answer within 0.2 s")
 
 
 @pytest.mark.parametrize(

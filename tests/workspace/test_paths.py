@@ -51,6 +51,23 @@ def test_a_file_is_written_read_listed_and_removed(place):
     assert list(workspace.folder.files()) == []
 
 
+def test_what_goes_while_the_files_are_listed_is_left_out(place):
+    for name in ("a.txt", "b.txt", "c.txt", "more/d.txt"):
+        Workspace(place).write(name, b"x")
+    listed = Workspace(place).folder.files()
+    assert next(listed) == ("a.txt", 1)
+    (place / "b.txt").unlink()
+    (place / "more" / "d.txt").unlink()
+    (place / "more").rmdir()
+    assert list(listed) == [("c.txt", 1)]
+
+
+def test_a_write_that_is_not_finished_is_not_listed(place):
+    for name in (".a.txt.0123456789ab.new", ".env", ".a.txt.new", "b.txt"):
+        (place / name).write_text("x")
+    assert [path for path, _ in Workspace(place).folder.files()] == [".a.txt.new", ".env", "b.txt"]
+
+
 @pytest.mark.parametrize("how", ["a file", "a folder", "a chain"])
 def test_a_symlink_that_leads_out_is_refused(place, outside, how):
     if how == "a file":

@@ -1,6 +1,7 @@
 """What a lambda does with the run through its bridge: tools, the model, messages, approvals. And what it cannot."""
 
 import asyncio
+import threading
 
 import pytest
 
@@ -447,6 +448,99 @@ async def test_the_lambdas_time_goes_on_while_a_person_thinks_and_the_question_i
     assert (end.outcome, "before a person had answered" in end.result.text) == ("aborted", True)
 
 
+async def test_a_yes_that_comes_after_the_lambdas_time_is_none(place):
+    called = []
+
+    @tool
+    async def pay() -> str:
+        """Pay."""
+        called.append(1)
+        return "paid"
+
+    def on_ask(pending):  # as one that reads from a terminal does
+        threading.Event().wait(3)
+        return Approve()
+
+    gate = request_lambda(place, "await adf.pay({})", timeout=3)
+    result, events = await run([gate, asks], [pay], on_ask=on_ask)
+    assert isinstance(result.error, HookFailed)
+    assert called == []
+    assert [d.call_id for d in noted(result, "Withdrawn")] == ["lambda_1/1"]
+    (end,) = [e for e in events if e.type == "tool_execution_end"]
+    assert (end.outcome, "before a person had answered" in end.result.text) == ("aborted", True)
+
+
+@pytest.mark.parametrize("who", ["person", "gate"])
+async def test_a_call_whose_lambda_has_ended_does_not_begin_though_the_cancellation_is_swallowed(place, who):
+    reached, told, called = asyncio.Event(), asyncio.Event(), []
+
+    @tool
+    async def pay() -> str:
+        """Pay."""
+        called.append(1)
+        return "paid"
+
+    @tool
+    async def until_reached() -> str:
+        """Wait until somebody judges the payment."""
+        await reached.wait()
+        return ""
+
+    async def lets_pass(pending):
+        reached.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            pass
+        return Approve() if who == "person" else None
+
+    judge = asks if who == "person" else hook.before_tool_call(lets_pass)
+    judge = hook.before_tool_call(tools=["pay"])(judge.fn)
+    gate = request_lambda(place, "adf.pay({}).catch(() => 0); await adf.until_reached({})")
+
+    @hook.authorize_request
+    async def later(request):
+        await told.wait()
+
+    model = ScriptedModel([text("done")])
+    async with Agent(model=model, hooks=[gate, judge, later], tools=[pay, until_reached], on_ask=lets_pass) as agent:
+        talk = agent.conversation()
+        talk.on("decision", lambda event: event.record.verdict in ("Withdrawn", "Cut", "Late") and told.set())
+        result = await asyncio.wait_for(talk.run("Hi"), 30)
+    assert called == []
+    verdict = "Withdrawn" if who == "person" else "Cut"
+    assert [(d.verdict, d.call_id) for d in result.decisions if d.verdict in ("Withdrawn", "Cut", "Late")] == [
+        (verdict, "lambda_1/1")
+    ]
+
+
+async def test_a_question_of_a_lambda_that_has_ended_is_not_sent_though_the_cancellation_is_swallowed(place):
+    reached, swallowed = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def until_reached() -> str:
+        """Wait until somebody judges the question."""
+        await reached.wait()
+        return ""
+
+    @hook.authorize_request
+    async def lets_pass(request):
+        if request.request.messages[-1].text == "aside":
+            reached.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                swallowed.set()
+        else:
+            await swallowed.wait()
+
+    gate = request_lambda(place, "adf.model_invoke({prompt: 'aside'}).catch(() => 0); await adf.until_reached({})")
+    model = ScriptedModel([text("done"), text("asked")])
+    result, _ = await run([gate, lets_pass], [until_reached], model)
+    assert result.text == "done"
+    assert [request.messages[-1].text for request in model.requests] == ["Hi"]
+
+
 async def test_a_question_is_withdrawn_and_recorded_when_the_run_is_aborted(place):
     asked = asyncio.Event()
 
@@ -494,6 +588,51 @@ async def test_a_call_that_finishes_after_the_lambda_is_recorded_as_such(place):
         talk.abort()
         result = await asyncio.wait_for(running, 30)
     assert ["finished although the run was aborted" in d.reason for d in noted(result, "Late")] == [True]
+
+
+@pytest.mark.parametrize("how", ["the run is aborted", "the lambda ends"])
+@pytest.mark.parametrize("asker", ["a hook", "code of the model"])
+async def test_a_call_that_goes_on_after_the_run_is_in_its_result(place, how, asker):
+    begun, go, finished = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def stubborn() -> str:
+        """Finish whatever happens, after everything else."""
+        begun.set()
+        while not go.is_set():
+            try:
+                await go.wait()
+            except asyncio.CancelledError:
+                pass
+        finished.set()
+        return "done all the same"
+
+    @tool
+    async def wait_for_it() -> str:
+        """Until the other has begun."""
+        await begun.wait()
+        return "begun"
+
+    body = "await adf.stubborn({})" if "run" in how else "adf.stubborn({}); await adf.wait_for_it({})"
+    replies, more = [text("done")], {"tools": [stubborn, wait_for_it]}
+    if asker == "a hook":
+        more["hooks"] = [request_lambda(place, body)]
+    else:
+        more["tools"] += code_tools(Workspace(place)).tools
+        replies.insert(0, tool_call("sys_code", {"code": f"export async function main() {{ {body} }}"}))
+    async with Agent(model=ScriptedModel(replies), **more) as agent:
+        talk = agent.conversation()
+        running = asyncio.ensure_future(talk.run("Hi"))
+        await begun.wait()
+        if "run" in how:
+            talk.abort()
+        result = await asyncio.wait_for(running, 30)
+        go.set()
+        await finished.wait()
+    assert result.stop_reason == ("aborted" if "run" in how else "completed")
+    (note,) = noted(result, "LeftBehind")
+    assert "(stubborn) goes on although " in note.reason
+    assert noted(result, "Late") == []
 
 
 async def test_authorised_code_answers_what_waits(place):

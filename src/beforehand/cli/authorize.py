@@ -8,7 +8,7 @@ from ..config import find_project, read_project
 from ..config.project import shown_path
 from ..errors import ConfigError
 from ..workspace import Authority, PathRefused
-from ..workspace.authority import PROTECTIONS, Standing
+from ..workspace.authority import PROTECTIONS, Protection, Standing
 
 SAID = {"authorized": "authorised", "changed": "CHANGED since it was authorised", "gone": "authorised, but GONE", "": "-"}
 
@@ -28,21 +28,31 @@ def authorize_files(authority: Authority, paths: list[str], revoke: bool, protec
     """Say one thing about some files. Either of all of them, or of none."""
     if not paths:
         raise ConfigError("name the files, such as lib/policy.ts; --list shows what has been said about which")
-    if protect is not None and protect not in PROTECTIONS:
+    known = next((one for one in PROTECTIONS if one == protect), None)
+    if protect is not None and known is None:
         raise ConfigError(f"--protect {protect}: expected {', '.join(PROTECTIONS)}")
     names = [inside(authority, path) for path in paths]
     if not revoke and protect != "none":
         for name in names:
             if not (authority.folder.root / name).is_file():
                 raise ConfigError(f"there is no file {name} in {authority.folder.root}: nothing was changed")
-    for name in names:
-        if protect is not None:
-            authority.protect(name, protect)
-            print(f"protection of {name}: {protect}")
-        elif revoke:
-            print(f"{name}: no longer authorised" if authority.revoke(name) else f"{name} was not authorised")
-        else:
-            print(f"authorised {name} as it is now (sha256 {authority.authorize(name)[:12]})")
+    try:
+        for line in _said(authority, names, revoke, known):
+            print(line)
+    except ConfigError as error:
+        raise ConfigError(f"{error}: nothing was changed") from None
+    except OSError as error:
+        raise ConfigError(f"{error.filename} cannot be read: {error.strerror}: nothing was changed") from None
+
+
+def _said(authority: Authority, names: list[str], revoke: bool, protect: Protection | None) -> list[str]:
+    if protect is not None:
+        authority.protect_all(names, protect)
+        return [f"protection of {name}: {protect}" for name in names]
+    if revoke:
+        return [f"{name}: no longer authorised" if authority.revoke(name) else f"{name} was not authorised" for name in names]
+    digests = authority.authorize_all(names)
+    return [f"authorised {name} as it is now (sha256 {digest[:12]})" for name, digest in zip(names, digests, strict=True)]
 
 
 def inside(authority: Authority, path: str) -> str:

@@ -9,13 +9,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from ..assembly import load_hooks
 from ..backtest import Backtest, backtest
 from ..hooks.registry import HookSet
 from ..journal import open_journal
 from ..shadow import KINDS, Difference
+from .lines import json_lines
 from .printer import one_line
 
 TITLES = {
@@ -35,9 +34,7 @@ async def run_backtest(journal: str, hooks: tuple[Path, ...], since: int, as_jso
     with _progress(as_json) as progress:
         report = await backtest(open_journal(journal, readonly=True), for_loop, since=since, progress=progress)
     if as_json:
-        for difference in report.differences:
-            print(msgspec.json.encode(difference).decode())
-        print(msgspec.json.encode({"runs": report.runs, "values": report.values, **report.counts}).decode())
+        json_lines([*report.differences, {"runs": report.runs, "values": report.values, **report.counts}])
     else:
         _print(report, examples)
     for problem in report.unreadable:

@@ -10,11 +10,9 @@ import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta, UTC
 
-import msgspec
-
 from ..errors import ConfigError
 from .printer import TITLE_WIDTH
-from .terminal import safe, safe_json
+from .terminal import json_line, print_json, safe
 from .timeline import Kind, Row, Tone
 
 KIND_CODES: dict[Kind, str] = {"event": "36", "hook": "1;35", "code": "1;34", "person": "1;33", "wire": "2", "turn": "1"}
@@ -87,16 +85,7 @@ def _padded(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 def json_lines(values: Iterable[object]) -> None:
     """Each value as one line of JSON on stdout."""
-    encode, out = msgspec.json.Encoder().encode, sys.stdout.buffer
-    waiting: list[bytes] = []
-    for value in values:
-        waiting.append(safe_json(encode(value)))
-        if len(waiting) >= 500:
-            out.write(b"\n".join(waiting) + b"\n")
-            waiting = []
-    if waiting:
-        out.write(b"\n".join(waiting) + b"\n")
-    out.flush()
+    print_json(map(json_line, values))
 
 
 # --- times ---------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from ..journal.codec import read
 from ..journal.fingerprint import differences
 from ..journal.reading import find_run
 from ..journal.store import Store
+from ..keys import place_of
 from .approvals import person, read_answer
 from .asking import Asker
 from .run import Job, play
@@ -70,9 +71,9 @@ def _refuse_to_lose(run_id: str, start: Mapping[str, Any], plan: Any) -> None:
 def _refuse_another_endpoint(run_id: str, records: Sequence[Record], plan: Any) -> None:
     """`ConfigError` where the conversation would go to another endpoint than before, and nobody has said so."""
     before = [record.data["endpoint"] for record in records if record.kind == "request"]
-    if before and plan.model.endpoint not in before:
+    if before and (now := place_of(plan.model.endpoint)) not in before:
         raise ConfigError(
-            f"run {run_id} was sent to {before[-1]}, and would now go to {plan.model.endpoint}: say where with --base-url (an "
+            f"run {run_id} was sent to {before[-1]}, and would now go to {now}: say where with --base-url (an "
             "address is not taken from the record)"
         )
 

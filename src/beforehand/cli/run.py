@@ -22,7 +22,9 @@ from ..eventstream import EventStream
 from ..results import RunResult
 from .asking import Asker
 from .printer import Printer
-from .terminal import INTERRUPTED, STOPPED, complain, console_for, journal_option, safe, to_resume
+from .terminal import (
+    INTERRUPTED, STOPPED, complain, console_for, journal_option, json_line, print_json, safe, to_resume,
+)  # fmt: skip
 from .timeline import Row, Timeline, Tone
 
 WIRE = ("request_sent", "response_received")
@@ -233,8 +235,7 @@ class JsonLines:
         self.timeline = Timeline()  # takes what people are told, and shows it to nobody
 
     def event(self, event: Event) -> None:
-        sys.stdout.buffer.write(as_json(event) + b"\n")  # UTF-8, whatever the terminal speaks
-        sys.stdout.buffer.flush()
+        print_json([as_json(event)])
 
     def close(self) -> None:
         pass
@@ -246,7 +247,7 @@ class JsonLines:
 def as_json(event: Event) -> bytes:
     """An event as one line of JSON, its `type` first."""
     fields = {"type": event.type, **{name: getattr(event, name) for name in event.__struct_fields__}}
-    return msgspec.json.encode(fields, enc_hook=_shown)
+    return json_line(fields, _shown)
 
 
 def _shown(value: Any) -> Any:

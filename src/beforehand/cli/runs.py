@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from ..journal.verify import verify
 from ..messages import Message, is_sendable
 from ..models.openai_wire import encode_message, encode_system
 from .lines import Lines, json_lines, local_time
-from .terminal import complain, safe, safe_json
+from .terminal import complain, print_json, safe
 
 COLUMNS = ("run", "begun", "agent", "state", "turns", "calls", "prompt")
 CODES = {"completed": "32", "error": "31", "unfinished": "31", "unreadable": "31", "suspended": "33", "running": "36"}
@@ -72,9 +71,7 @@ def export_run(journal: Store, beginning: str, out: Path | None, raw: bool) -> N
         if system := past.start.get("system"):
             lines.insert(0, encode_system(system))
     if out is None:
-        shown = map(safe_json, lines) if sys.stdout.isatty() else lines
-        sys.stdout.buffer.write(b"".join([line + b"\n" for line in shown]))
-        sys.stdout.buffer.flush()
+        print_json(lines)
     else:
         out.write_bytes(b"".join([line + b"\n" for line in lines]))
 

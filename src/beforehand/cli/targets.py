@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -11,6 +12,8 @@ from ..config.edit import write_hook
 from ..config.project import shown_path
 from ..config.targets import Draft, Targets, add, described, draft_of, remove
 from ..errors import ConfigError, nearest
+from ..settings import split_source
+from ..workspace.paths import Folder, PathRefused
 from .terminal import complain
 
 ACTIONS = ("add", "remove", "all", "set")
@@ -53,18 +56,23 @@ def _timeout(text: str) -> int | str | None:
     """`None` takes the time limit out. What is no number is the draft's mistake."""
     if text in ("", "none"):
         return None
-    try:
-        return int(text)
-    except ValueError:
-        return text
+    return int(text) if _PLAIN.match(text) else text
+
+
+_PLAIN = re.compile(r"-?[0-9]{1,9}\Z")
+"""`int` takes more than people write: 5_000, digits of other scripts, spaces around."""
 
 
 def _write(file: Path, draft: Draft, workspace: Path | None) -> None:
     hook = draft.hook()
     if workspace is None:
         raise ConfigError(f"{shown_path(file)}: the field 'workspace' is missing: the folder that holds the hook's lambda")
-    path = hook.source.rpartition(":")[0] or hook.source
+    path, _ = split_source(hook.source)
+    try:
+        Folder(workspace).resolve(path)
+    except PathRefused as error:
+        raise ConfigError(f"pre_llm_hook.source: {error}") from None
     write_hook(file, hook)
-    if not (workspace / path).is_file() and not (workspace / hook.source).is_file():
+    if not (workspace / path).is_file():
         where = shown_path(workspace)
         complain(f"note: there is no file {path} in {where} yet; until there is, no request leaves where the hook runs")

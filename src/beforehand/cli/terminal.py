@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NoReturn
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
+import msgspec
 import typer
 
 from ..errors import BeforehandError, UsageError
@@ -33,9 +35,35 @@ def safe(text: str) -> str:
     return text if text.isprintable() else _UNSAFE.sub(_escaped, text)
 
 
-def safe_json(line: bytes) -> bytes:
-    """The same for encoded JSON, which stays the same JSON."""
-    return line if line.isascii() and b"\x7f" not in line else _UNSAFE.sub(_as_json, line.decode()).encode()
+def print_json(lines: Iterable[bytes]) -> None:
+    """Lines of encoded JSON on stdout. Every command that speaks JSON does it here, to a terminal as to a pipe.
+
+    They stay the same JSON: what a terminal would take for orders stands in it as escapes. UTF-8, whatever the terminal speaks.
+    """
+    out = sys.stdout.buffer
+    waiting: list[bytes] = []
+    for line in lines:
+        waiting.append(_safe_json(line))
+        if len(waiting) >= 500:
+            out.write(b"\n".join(waiting) + b"\n")
+            waiting = []
+    if waiting:
+        out.write(b"\n".join(waiting) + b"\n")
+    out.flush()
+
+
+def json_line(value: Any, enc_hook: Callable[[Any], Any] | None = None) -> bytes:
+    """`value` as encoded JSON, even if it holds text that UTF-8 cannot express: halves of characters are escapes."""
+    try:
+        return msgspec.json.encode(value, enc_hook=enc_hook)
+    except UnicodeEncodeError:
+        return json.dumps(msgspec.to_builtins(value, str_keys=True, enc_hook=enc_hook)).encode()
+
+
+def _safe_json(line: bytes) -> bytes:
+    if line.isascii() and b"\x7f" not in line:
+        return line
+    return _UNSAFE.sub(_as_json, line.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
 
 def _escaped(found: re.Match[str]) -> str:

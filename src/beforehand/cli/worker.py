@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
-import json
 import os
 import signal
 import sys
@@ -16,7 +15,7 @@ from ..agent import Agent
 from ..assembly import load_file
 from ..engine import Engine, QueueLimits
 from ..errors import ConfigError, JournalError
-from .terminal import STOPPED, complain
+from .terminal import STOPPED, complain, json_line, print_json, safe
 
 URL_FROM = "BEFOREHAND_DATABASE_URL"
 START_AGAIN_SECONDS = 2.0
@@ -76,12 +75,13 @@ async def work(url: str, path: Path, limits: QueueLimits, grace: float) -> None:
 async def submit(url: str, agent: str, prompt: str, run_id: str | None, wait: bool, as_json: bool) -> int:
     """Queue a run and print its id, or with `wait` what it says. The exit code is as of `beforehand run`."""
     async with Engine(url) as engine:
-        if agent not in (served := await engine.served()):
+        served = await engine.served()
+        run_id = await engine.submit(agent, prompt, run_id=run_id)
+        if agent not in served:
             known = f"; served are {', '.join(served)}" if served else ""
             complain(f"note: no worker has served an agent {agent!r} yet, so the run waits for one{known}")
-        run_id = await engine.submit(agent, prompt, run_id=run_id)
         if not wait:
-            print(json.dumps({"run_id": run_id}) if as_json else run_id)
+            _print({"run_id": run_id}, run_id, as_json)
             return 0
         result = await engine.result(run_id, check=False)
     said: dict[str, Any] = {"run_id": run_id, "stop_reason": result.stop_reason, "text": result.text}
@@ -90,13 +90,20 @@ async def submit(url: str, agent: str, prompt: str, run_id: str | None, wait: bo
     if result.pending:
         said["pending"] = [{"call_id": p.call_id, "name": p.name, "args": p.args, "prompt": p.prompt} for p in result.pending]
     if as_json or result.text:
-        print(json.dumps(said) if as_json else result.text)
+        _print(said, result.text, as_json)
     if result.error is not None:
         raise result.error
     if result.stop_reason == "suspended":
         for p in result.pending:
             complain(f"run {run_id} waits: call {p.call_id} ({p.name}): {p.prompt}")
     return 0 if result.stop_reason in ("completed", "ended") else STOPPED
+
+
+def _print(said: dict[str, Any], text: str, as_json: bool) -> None:
+    if as_json:
+        print_json([json_line(said)])
+    else:
+        print(safe(text) if sys.stdout.isatty() else text)
 
 
 def needs_extra() -> None:

@@ -49,10 +49,12 @@ def _type() -> types.Type:
 
 def meaning(block: Mapping[str, Any], path: Path) -> Found:
     """What the form of the fields does not say."""
+    from ..workspace.paths import PathRefused, parts_of  # deferred: a project without such a block needs none of it
+
     found: Found = []
     try:
-        split_source(block["source"])
-    except ConfigError as error:
+        parts_of(split_source(block["source"])[0])
+    except (ConfigError, PathRefused) as error:
         found.append(((*path, "source"), str(error)))
     scope, loops = block.get("scope", "all"), block.get("loops")
     if scope != "loops":

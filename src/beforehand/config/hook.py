@@ -15,6 +15,7 @@ from ..hooks.hook import Hook
 from ..limits import Limits
 from ..tools import Tool
 from ..settings import MAX_TIMEOUT_MS, PreLlmHook, ProjectSettings, to_dict
+from ..state import RunState
 from .block import NAME, read_block
 from .live import LiveProject
 from .project import Project
@@ -42,7 +43,7 @@ def fixed_hook(block: Any, workspace: Any, limits: Limits, live: LiveNow | None 
     what can never work."""
     hook = read_block(block)
     if live is not None:
-        function = PreLlmFunction(lambda: msgspec.structs.replace(live(), block=hook, limits=limits))
+        function = PreLlmFunction(lambda: msgspec.structs.replace(live(), block=hook))
     elif workspace is None:
         raise ConfigError(f"{NAME}= needs workspace=, the folder that its lambda {hook.source!r} is in")
     else:
@@ -51,7 +52,7 @@ def fixed_hook(block: Any, workspace: Any, limits: Limits, live: LiveNow | None 
         place = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
         now = Now(hook, limits, lambda: place)
         function = PreLlmFunction(lambda: now)
-    function.lambda_of(function.now())
+    function.check()
     return Hook(seam="before_provider_call", fn=function, name=NAME, order=ORDER, where=hook.source, timeout=_outer(limits))
 
 
@@ -60,7 +61,7 @@ def live_hook(project: Project, limits: Limits, live: LiveNow) -> Hook:
     function = PreLlmFunction(live)
     if project.settings.pre_llm_hook is not None:
         try:
-            function.lambda_of(function.now())
+            function.check()
         except ConfigError as error:
             raise ConfigError(str(project.problem((NAME, "source"), str(error)))) from None
     return Hook(
@@ -77,11 +78,15 @@ class LiveNow:
     """What the project file says. The workspace is made when it is needed, and kept while the settings stay the same.
 
     `workspace` is one that was handed over, or the folder that counts instead of the file's; `on_ask` answers for the agent.
+    `limits` are the agent's: they count instead of the file's if they are not the file's.
     """
 
-    def __init__(self, project: Project, workspace: Workspace | Path | str | None = None, on_ask: Any = None) -> None:
+    def __init__(
+        self, project: Project, workspace: Workspace | Path | str | None = None, on_ask: Any = None, limits: Limits | None = None
+    ) -> None:
         self._registry: Sequence[Tool] = ()
         self._given, self._on_ask = workspace, on_ask
+        self._limits = None if limits == project.settings.limits_of_runs() else limits
         self._live = LiveProject(project)
         self._first = project.path("workspace")
         self._project: Project | None = None
@@ -101,7 +106,8 @@ class LiveNow:
                     made.append(self._workspace(project))
                 return made[0]
 
-            self._project, self._now = project, Now(project.settings.pre_llm_hook, project.settings.limits.of_runs(), workspace)
+            limits = self._limits or project.settings.limits_of_runs()
+            self._project, self._now = project, Now(project.settings.pre_llm_hook, limits, workspace)
         return self._now
 
     def _workspace(self, project: Project) -> Workspace:
@@ -131,7 +137,7 @@ class PreLlmFunction:
 
     def __init__(self, now: Callable[[], Now]) -> None:
         self.now = now
-        self._made_for: Now | None = None
+        self._made_for: tuple[Now, float] | None = None
         self._lambda: Hook | None = None
 
     async def __call__(self, call: Any) -> Any:
@@ -139,7 +145,7 @@ class PreLlmFunction:
             now = self.now()
             if now.block is None or not now.block.selects(call.run.loop):
                 return None
-            made = self.lambda_of(now)
+            made = self._lambda_of(now, call.run._run)
         except ConfigError as error:
             raise Refused(f"cannot be used: {' '.join(str(error).split())}") from None
         try:
@@ -147,15 +153,22 @@ class PreLlmFunction:
         except ImportError as error:
             raise Refused(f"failed: nothing here can run {now.block.source}: the package {error.name} is missing") from None
 
-    def lambda_of(self, now: Now) -> Hook:
-        """The lambda of a block. Raises `ConfigError` if there is none, or nothing that could run it."""
+    def check(self) -> None:
+        """Raises `ConfigError` if there is no such lambda now, or nothing that could run it."""
+        self._lambda_of(self.now(), None)
+
+    def _lambda_of(self, now: Now, run: RunState | None) -> Hook:
+        """The lambda of a block, with no more time than the agent's limits leave it, and those that one run was given."""
         assert now.block is not None
-        if self._lambda is None or now != self._made_for:
+        timeout = now.block.timeout(now.limits)
+        if run is not None and run.limits is not run.plan.limits:
+            timeout = min(timeout, now.block.timeout(run.limits))
+        if self._lambda is None or (now, timeout) != self._made_for:
             from ..workspace import Lambda
 
-            source, timeout = now.block.source, now.block.timeout(now.limits)
+            source = now.block.source
             self._lambda = Lambda(source, seam="before_provider_call", workspace=now.workspace(), timeout=timeout)
-            self._made_for = now
+            self._made_for = now, timeout
         return self._lambda
 
     async def close_with_agent(self) -> None:

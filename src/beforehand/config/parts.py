@@ -32,7 +32,7 @@ def project_parts(
 
     Raises `ConfigError`.
     """
-    live = LiveNow(project, given["workspace"], given["on_ask"])
+    live = LiveNow(project, given["workspace"], given["on_ask"], limits)
     have = {tool.name for tool in tools}
     declared = [said.name for said in project.settings.tools if said.name not in have]
     brought = [tool for tool in loop_tools if tool.name in declared]

@@ -18,6 +18,8 @@ from ..agent import Agent
 from ..decisions import HumanAnswer
 from ..durable import Recorded, load, record_answer, recorded_result
 from ..errors import ConfigError, JournalError, JournalUnreadable, RunBusy, RunError, UnknownAnswer, UnknownRun, UsageError
+from ..ids import MAX_RUN_ID, run_id_problem
+from ..journal.details import kept_all
 from ..journal.past import check_chain, read_past
 from ..journal.pgjobs import SAID
 from ..journal.sqlite import encode
@@ -77,7 +79,11 @@ class Engine:
         run_id = uuid.uuid4().hex if run_id is None else run_id
         if not isinstance(run_id, str) or not run_id.strip() or "#" in run_id or "/" in run_id:
             raise ConfigError(f"run_id={run_id!r}: expected a text without '#' and '/'")
-        prompts = msgspec.json.decode(encode(as_messages(prompt)))
+        if (why := run_id_problem(run_id)) is not None:
+            raise ConfigError(f"run_id={run_id!r}{why}")
+        if (size := len(run_id.encode())) > MAX_RUN_ID:
+            raise ConfigError(f"run_id={run_id[:20] + '...'!r} has {size} bytes: expected at most {MAX_RUN_ID}")
+        prompts = msgspec.json.decode(encode(kept_all(as_messages(prompt))))
         work = {"run_id": run_id, "agent": agent, "prompt": prompts, "after": 0}
         await asyncio.to_thread(self._submit, run_id, work)
         return run_id

@@ -6,6 +6,7 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 
 from ..decisions import Answer, Ask, Block, Decision, Effect, End, Hold, Interrupt, Queue, Replace, Steer, Verdict
 from ..errors import RunError
@@ -67,8 +68,10 @@ def _undeclared(spec: SeamSpec, returned: Any) -> Refused:
 
 
 def _check_effect(effect: Effect) -> Effect:
-    if type(effect) is not Queue or isinstance(effect.message, str):
+    if type(effect) is not Queue:
         return effect
+    if isinstance(effect.message, str):
+        return Queue(clean(effect.message))
     if not isinstance(effect.message, MESSAGE_TYPES):
         raise Refused(f"returned Queue with a {type(effect.message).__name__}: expected a string or a message")
     try:
@@ -91,7 +94,7 @@ def _check_verdict(spec: SeamSpec, verdict: Any) -> Verdict:
     if kind is Interrupt and verdict.keep not in ("nothing", "aborted"):
         raise Refused(f'returned Interrupt with keep={verdict.keep!r}: expected "nothing" or "aborted"')
     if kind is Ask and not isinstance(verdict.options, tuple):
-        return Ask(verdict.prompt, tuple(verdict.options))
+        verdict = Ask(verdict.prompt, tuple(verdict.options))
     if kind is Answer:
         expected = _ANSWERS.get(spec.name)
         if expected is not None and not isinstance(verdict.value, expected):
@@ -100,8 +103,26 @@ def _check_verdict(spec: SeamSpec, verdict: Any) -> Verdict:
         if spec.guards == "compaction" and not verdict.value.strip():
             raise Refused("returned Answer with an empty summary: expected the text that stands for the old messages")
         return Answer(_answer_value(verdict.value))
-    return verdict  # type: ignore[no-any-return]
+    return _cleaned(verdict)
 
+
+def _cleaned(verdict: Verdict) -> Verdict:
+    """The verdict with texts that can be sent and stored."""
+    for field in _TEXTS.get(type(verdict), ()):
+        given = getattr(verdict, field)
+        texts = tuple(map(_storable, given)) if isinstance(given, tuple) else _storable(given)
+        if texts != given:
+            verdict = msgspec.structs.replace(verdict, **{field: texts})
+    return verdict
+
+
+def _storable(value: Any) -> Any:
+    return clean(value) if isinstance(value, str) else value
+
+
+_TEXTS: dict[type, tuple[str, ...]] = {
+    Block: ("reason",), End: ("reason",), Ask: ("prompt", "options"), Steer: ("feedback",), Interrupt: ("reason",),
+}  # fmt: skip
 
 _ANSWERS: dict[str, tuple[type, ...]] = {"authorize_request": (str, AssistantMessage), "before_compaction": (str,)}
 

@@ -22,6 +22,7 @@ from ..decisions import Block, Effect, Hold, Interrupt, Queue, Replace, Resend, 
 from ..detach import contained, forget, in_thread, result_of
 from ..errors import Aborted, HookFailed, describe
 from ..events import DecisionMade, DecisionRecord
+from ..keys import hidden, of_environment
 from ..messages import AssistantMessage, Text, clean
 from ..seams import SeamSpec, Seen, digest_of
 from ..state import RunState
@@ -54,6 +55,10 @@ class Ruling(NamedTuple):
         """What is left once this kind of refusal has been dealt with."""
         return _weighed(spec, self.context, self.changes, [(v, h) for v, h in self.heard if type(v) is not kind])
 
+    def beside(self, spec: SeamSpec, heard: Sequence[tuple[Verdict, Hook]], changes: dict[str, Any]) -> Ruling:
+        """What it comes to if other hooks, asked after these, have decided this."""
+        return _weighed(spec, self.context, {**self.changes, **changes}, [*self.heard, *heard])
+
 
 def dispatch(
     run: RunState, spec: SeamSpec, hooks: Sequence[Hook], context: Any, adopt: Adopt | None = None
@@ -79,7 +84,7 @@ async def ask(
             timeout = hook.timeout or default_timeout
             returned = hook.fn(context) if timeout is None else call_in_time(hook, context, timeout)
             if returned is not None and (type(returned) is CoroutineType or hasattr(returned, "__await__")):
-                returned = await returned
+                returned = await (returned if timeout is not None or run.waits_for is None else run.waits_for(hook, returned))
                 if run.own_cancels:
                     run.survived()
             if returned is not None:
@@ -241,10 +246,10 @@ async def _ask_or_recall(
     try:
         ruling = await ask(run, spec, hooks, context, adopt, times)
     except BaseException as error:
-        journal.ruled(run, spec.name, call_id, names, error, _microseconds(times))
+        journal.ruled(run, spec.name, call_id, names, error, _microseconds(times), context)
         raise
     if past is None:
-        journal.ruled(run, spec.name, call_id, names, ruling, _microseconds(times))
+        journal.ruled(run, spec.name, call_id, names, ruling, _microseconds(times), context)
     else:
         journal.ruled_again(spec.name, call_id)
     return ruling, False
@@ -283,7 +288,7 @@ async def _failed(run: RunState, spec: SeamSpec, hook: Hook, context: Any, error
         raise error
     if isinstance(error, EndsRun):
         raise error.failure
-    why = explain(error) if spec.value is not None else _KEY_LIKE.sub("***", explain(error))
+    why = explain(error) if spec.value is not None else _KEY_LIKE.sub("***", hidden(explain(error), of_environment()))
     console = getattr(error, "console", None)
     if hook.on_error == "open":
         logger.warning("hook %r at %s (%s) %s; it fails open, so the run goes on", hook.name, spec.name, hook.where, why)
@@ -321,13 +326,14 @@ async def call_in_time(hook: Hook, context: Seen, timeout: float) -> Any:
     else:
         work = in_thread(hook.fn, context)
     until = perf_counter() + timeout
-    answer = await _within(timeout, work, timeout)
+    answer = await within(timeout, work, timeout)
     if hasattr(answer, "__await__"):  # a sync callable that hands over something to wait for
-        answer = await _within(until - perf_counter(), contained(answer), timeout)
+        answer = await within(until - perf_counter(), contained(answer), timeout)
     return answer
 
 
-async def _within(seconds: float, work: asyncio.Future[Any], allowed: float) -> Any:
+async def within(seconds: float, work: asyncio.Future[Any], allowed: float) -> Any:
+    """What `work` gives, if it does in so many seconds; else it is left behind, and that is the hook's failure (`Late`)."""
     try:
         done, _ = await asyncio.wait({work}, timeout=max(seconds, 0))
         if not done:
@@ -355,11 +361,8 @@ def _warn_slow(hook: Hook, took: float) -> None:
         _slow_hooks.add((hook.name, hook.where))
         logger.warning(
             "hook %r at %s (%s) took %.0f ms; hooks run on every call, keep them quick",
-            hook.name,
-            hook.seam,
-            hook.where,
-            took * 1e3,
-        )
+            hook.name, hook.seam, hook.where, took * 1e3,
+        )  # fmt: skip
 
 
 # --- records -------------------------------------------------------------------------------------

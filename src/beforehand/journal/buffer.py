@@ -22,25 +22,27 @@ class Buffer:
         self.journal, self.head = journal, head
         self.broken: JournalError | None = None
         self._entries: list[Entry] = []
-        self._flush: asyncio.Handle | None = None
+        self._due = False
 
     def add(self, kind: str, body: Any) -> None:
         """Put a record down. It is written before the run waits for anything, or by `write`."""
         if self.broken is not None:
             return
         self._entries.append((kind, now(), encode(body)))
-        if self._flush is None:
-            self._flush = asyncio.get_running_loop().call_soon(self._flush_now)
+        if not self._due:
+            self._due = True
+            asyncio.get_running_loop().call_soon(self._flush)
 
-    def _flush_now(self) -> None:
-        self._flush = None
-        if self._entries:
+    def _flush(self) -> None:
+        self._due = False
+        if self._entries and self.broken is None:  # else there would be a gap before them
             try:
                 self.journal.append(self.head, self._entries, wait=0)
                 self._entries = []
             except JournalError as error:
                 if error.temporary:
-                    self._flush = asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._flush_now)
+                    self._due = True
+                    asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._flush)
                 else:
                     self.broken = error
 
@@ -48,9 +50,6 @@ class Buffer:
         """Write what was put down. With `durable`, wait for the disk as far as the journal is asked to. Raises `JournalError`."""
         if self.broken is not None:
             raise JournalError(str(self.broken))
-        if self._flush is not None:
-            self._flush.cancel()
-            self._flush = None
         entries, self._entries = self._entries, []
         try:
             await self.journal.write(self.head, entries, durable)

@@ -16,7 +16,7 @@ import msgspec
 from ..frozen import Frozen
 
 FORMAT = 1
-"""The version of the format. A journal of a newer one is refused, an older one would be read as what it is."""
+"""The version of records and their chain, part of every hash. How a file lays them out has one of its own (`layout`)."""
 
 KINDS: dict[str, str] = {
     "run": "what the run was started with: prompts, history before, tools, hooks, model, parent call",
@@ -32,7 +32,7 @@ KINDS: dict[str, str] = {
     "request": "a request is about to leave: its digest, model, kind",
     "released": "text that was shown while its reply still came in",
     "retracted": "text that was shown and no longer counts",
-    "reply": "what came of a request: the message as stored, or how it failed",
+    "reply": "what came of a request: the message as stored, or how it failed; what it cost if nothing of it was kept",
     "direct": "the answer to a request beside the conversation, or how it failed",
     "message": "a message entered the history",
     "intent": "a tool is about to run: its final arguments, their digest, its replay policy",
@@ -73,9 +73,8 @@ def link(before: bytes, record: Record, key: bytes | None = None) -> bytes:
 
 def chained(before: bytes, key: bytes | None, run_id: str, n: int, at: int, kind: str, body: bytes) -> bytes:
     """`link` for a record that is not made yet."""
-    head = f"{FORMAT}\n{run_id}\n{n}\n{at}\n{kind}\n".encode()
     try:
-        content = b"%b%b%b" % (before, head, body)
+        content = before + f"{FORMAT}\n{run_id}\n{n}\n{at}\n{kind}\n".encode() + body
     except TypeError:  # what is no bytes was put there by somebody else
         return b""
     return hashlib.sha256(content).digest() if key is None else hmac.digest(key, content, "sha256")

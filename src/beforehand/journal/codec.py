@@ -20,10 +20,13 @@ from ..decisions import (
 from ..errors import HookFailed, RunError
 from ..events import DecisionRecord, Irreversible
 from ..frozen import FrozenDict, freeze
+from ..keys import holds_key
 from ..messages import (
     AssistantMessage, CustomMessage, Message, Options, Request, SystemMessage, ToolMessage, ToolSpec, Usage, UserMessage, sealed,
 )  # fmt: skip
 from ..tools import ToolResult, as_result
+from .body import text_of
+from .details import given_back, kept, read_details, write_details
 
 _Stored: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolMessage | CustomMessage
 
@@ -45,13 +48,13 @@ def read(value: Any, kind: Any) -> Any:
 
 def message_of(value: Any) -> Message:
     """A message from its decoded JSON."""
-    return sealed(read(value, _Stored))
+    return sealed(given_back(read(value, _Stored)))
 
 
 def result_of(value: Any) -> ToolResult:
     """A tool's result from its decoded JSON."""
     result: ToolResult = read(value, ToolResult)
-    return as_result(result)
+    return as_result(given_back(result))
 
 
 # --- messages by their place in the history ------------------------------------------------------
@@ -66,7 +69,7 @@ def write_messages(messages: Sequence[Message], known: Sequence[Message]) -> lis
     for message in messages:
         place = places.get(id(message))
         if place is None:
-            written.append(message)
+            written.append(kept(message))
         elif written and isinstance(written[-1], list) and written[-1][1] == place:
             written[-1][1] = place + 1
         else:
@@ -102,13 +105,17 @@ def _write_field(name: str, value: Any, run: Any) -> Any:
             "tools": [_tool_name(tool, run) for tool in value.tools],
         }  # fmt: skip
     if name == "request":
+        if holds_key(value.options.provider_params):
+            raise Opaque("its provider_params hold what is named like a key, and a key is never written down")
         return {
             "system": value.system, "messages": write_messages(value.messages, run.context.view()), "tools": value.tools,
             "options": value.options,
         }  # fmt: skip
     if name == "model":
         return _model_name(value, run)
-    return value
+    if name == "details":
+        return write_details(value)
+    return kept(value)
 
 
 def _tool_name(tool: Any, run: Any) -> str:
@@ -154,6 +161,8 @@ def _read_field(name: str, value: Any, run: Any) -> Any:
         return None if value is None else read(value, Usage)
     if name == "content":
         return result_of({"content": value}).content
+    if name == "details":
+        return read_details(value)
     return freeze(value)
 
 
@@ -171,7 +180,7 @@ def write_verdict(verdict: Verdict) -> dict[str, Any]:
         if isinstance(value, AssistantMessage):
             return {"is": name, "message": value}
         try:
-            return {"is": name, "result": as_result(value)}
+            return {"is": name, "result": kept(as_result(value))}
         except TypeError as error:
             raise Opaque(str(error)) from None
     return {"is": name, **{field: getattr(verdict, field) for field in verdict.__struct_fields__}}
@@ -189,7 +198,7 @@ def read_verdict(written: dict[str, Any]) -> Verdict:
 
 
 def write_effect(effect: Effect) -> dict[str, Any]:
-    return {"is": "Queue", "message": effect.message} if isinstance(effect, Queue) else {"is": "Resend"}
+    return {"is": "Queue", "message": kept(effect.message)} if isinstance(effect, Queue) else {"is": "Resend"}
 
 
 def read_effect(written: dict[str, Any]) -> Effect:
@@ -236,7 +245,7 @@ _ERROR_FIELDS = ("hook", "seam", "where", "why", "status", "retry_after", "lasti
 def write_error(error: BaseException) -> dict[str, Any]:
     """A failure: its type, its text, and what tells which kind of failure it was."""
     more = {field: value for field in _ERROR_FIELDS if (value := getattr(error, field, None)) is not None}
-    return {"type": type(error).__name__, "text": str(error), **more}
+    return {"type": type(error).__name__, "text": text_of(error), **more}
 
 
 def read_error(written: Mapping[str, Any]) -> RunError:

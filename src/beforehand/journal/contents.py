@@ -6,6 +6,8 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Any
 
+from .layout import Layout
+
 
 class SqliteContents:
     """A journal at one moment, to check it. `reader` is its own, and closed with it: the one in use goes on."""
@@ -15,6 +17,7 @@ class SqliteContents:
     def __init__(self, reader: Any) -> None:
         self._reader = reader
         self._db: sqlite3.Connection = reader.db
+        self._layout: Layout = reader.layout
         self._db.execute("BEGIN")
 
     def facts(self) -> dict[str, Any]:
@@ -24,11 +27,11 @@ class SqliteContents:
         return self._db.execute("SELECT id, run_id, records, head, seal, parent FROM runs ORDER BY id").fetchall()
 
     def records(self, row: int) -> Iterator[tuple[int, int, str, bytes, bytes]]:
-        return self._db.execute("SELECT n, at, kind, body, hash FROM records WHERE run = ? ORDER BY n", (row,))
+        return self._db.execute(self._layout.every, {"run": row})
 
     def strays(self) -> int:
         known = {row for row, *_ in self.runs()}
-        return sum(run not in known for (run,) in self._db.execute("SELECT DISTINCT run FROM records"))
+        return sum(run not in known for (run,) in self._db.execute(self._layout.owners))
 
     def close(self) -> None:
         self._reader.close()

@@ -1,37 +1,32 @@
-"""What tools and hooks are, in a few bytes: a run that goes on says what has changed since it began."""
+"""What tools and hooks are, in a few bytes: a run that goes on says what has changed since it began.
+
+A fingerprint is of two parts, "code.configuration". Records of older versions have the first alone, and are compared by it.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from ..frozen import canonical
-
-_known: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+from .configured import code_bytes, configuration, has, said_by
 
 
 def of_tool(tool: Any) -> str:
-    """Of what the model is told about a tool, and of its code."""
-    return _remembered(tool, lambda: _short(canonical([tool.spec, tool.replay, tool.mode]), _code(tool.unguarded)))
+    """Of what the model is told about a tool, of its code, and of what that is configured with."""
+    told = canonical([tool.spec, tool.replay, tool.mode])
+    repairs = [] if tool.prepare_arguments is None else [configuration(tool.prepare_arguments)]
+    repairs += [name.encode() + configuration(tool.canonical[name]) for name in sorted(tool.canonical)]
+    return f"{_short(told, _code(tool.unguarded))}.{_short(canonical(tool.timeout), configuration(tool.unguarded), *repairs)}"
 
 
 def of_hook(hook: Any) -> str:
-    """Of where and how a hook is registered, and of its code."""
-    facts = [hook.seam, hook.name, hook.tools, hook.loops, hook.order, hook.on_error, hook.final, hook.hold]
-    return _remembered(hook, lambda: _short(canonical(facts), _code(hook.fn)))
-
-
-def _remembered(item: Any, make: Any) -> str:
-    try:
-        found = _known.get(item)
-        if found is None:
-            found = _known[item] = make()
-    except TypeError:  # it takes no weak reference
-        found = make()
-    return str(found)
+    """Of where and how a hook is registered, of its code, and of what that is configured with."""
+    facts = canonical([hook.seam, hook.name, hook.tools, hook.loops, hook.order, hook.on_error, hook.final, hook.hold])
+    held = b"" if hook.spec.value is None else configuration(hook.fn)  # what gives keys may hold them
+    return f"{_short(facts, _code(hook.fn))}.{_short(canonical(hook.timeout), held)}"
 
 
 def _short(*parts: bytes) -> str:
@@ -40,18 +35,13 @@ def _short(*parts: bytes) -> str:
 
 def _code(fn: Any) -> bytes:
     """The code of a function, of a method, or of an object's `__call__`. Objects with a `fingerprint` say it themselves."""
-    if (said := getattr(fn, "fingerprint", None)) is not None:
-        return str(said() if callable(said) else said).encode()
-    inner = getattr(fn, "__func__", None) or getattr(fn, "__wrapped__", None) or getattr(fn, "func", None) or fn
-    if not isinstance(inner, FunctionType):
+    if (said := said_by(fn)) is not None:
+        return str(said).encode()
+    inner = next((inner for name in ("__func__", "__wrapped__", "func") if (inner := has(fn, name)) is not None), fn)
+    if type(inner) is not FunctionType:
         inner = getattr(type(inner), "__call__", inner)  # noqa: B004 - the code behind it is what is wanted
     code = getattr(inner, "__code__", None)
-    return _bytes_of(code) if code is not None else type(fn).__qualname__.encode()
-
-
-def _bytes_of(code: CodeType) -> bytes:
-    constants = [_bytes_of(c) if isinstance(c, CodeType) else repr(c).encode() for c in code.co_consts]
-    return b"\n".join([code.co_code, *constants, repr(code.co_names).encode()])
+    return code_bytes(code) if code is not None else type(fn).__qualname__.encode()
 
 
 def differences(then: dict[str, Any], tools: Iterable[Any], hooks: Sequence[Any]) -> list[str]:
@@ -59,22 +49,43 @@ def differences(then: dict[str, Any], tools: Iterable[Any], hooks: Sequence[Any]
     return [
         *_compare("tool", then["tools"], {tool.name: of_tool(tool) for tool in tools}),
         *_compare("hook", then["hooks"], prints_of(hooks)),
+        *_moved(then["hooks"], hooks),
     ]
 
 
 def prints_of(hooks: Sequence[Any]) -> dict[str, str]:
-    """The fingerprints of hooks by seam and name, numbered where a name occurs twice at a seam."""
-    prints: dict[str, str] = {}
+    """The fingerprints of hooks by seam and name, in their order, numbered where a name occurs twice at a seam."""
+    return {name: of_hook(hook) for name, hook in _named(hooks).items()}
+
+
+def _named(hooks: Sequence[Any]) -> dict[str, Any]:
+    named: dict[str, Any] = {}
     for hook in hooks:
         name, number = f"{hook.name} at {hook.seam}", 2
-        while name in prints:
+        while name in named:
             name, number = f"{hook.name} ({number}) at {hook.seam}", number + 1
-        prints[name] = of_hook(hook)
-    return prints
+        named[name] = hook
+    return named
 
 
 def _compare(what: str, then: dict[str, str], today: dict[str, str]) -> list[str]:
     gone = [f"{what} {name} is gone" for name in then if name not in today]
     new = [f"{what} {name} is new" for name in today if name not in then]
-    changed = [f"{what} {name} has changed" for name, mark in then.items() if name in today and today[name] != mark]
+    changed = [f"{what} {name} has changed" for name, mark in then.items() if name in today and not _same(mark, today[name])]
     return gone + new + changed
+
+
+def _same(then: str, today: str) -> bool:
+    """Whether two fingerprints agree in what both tell."""
+    return all(a == b for a, b in zip(then.split("."), today.split("."), strict=False))
+
+
+def _moved(then: dict[str, str], hooks: Sequence[Any]) -> list[str]:
+    """The seams whose hooks of one `order` are not asked in the sequence in which they were."""
+    places: dict[tuple[Any, ...], list[str]] = {}
+    for name, hook in _named(hooks).items():
+        if name in then:
+            places.setdefault((hook.seam, hook.order, hook.final), []).append(name)
+    rank = {name: number for number, name in enumerate(then)}
+    moved = [place[0] for place, names in places.items() if sorted(names, key=rank.__getitem__) != names]
+    return [f"the hooks at {seam} are asked in another order" for seam in dict.fromkeys(moved)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 import sys
@@ -9,40 +10,56 @@ import threading
 from pathlib import Path
 from weakref import WeakValueDictionary
 
-from ..errors import RunBusy
+from ..errors import JournalError, RunBusy
 
 try:
     import fcntl
 except ImportError:  # pragma: no cover - Windows, where a journal serves one process
     fcntl = None  # type: ignore[assignment]
 
+IN_DATABASE = 1 << 40
+"""Where in the database the locks begin: far behind anything that SQLite reads, writes or locks."""
+
+
 class Leases:
-    """Locks on the bytes of one file: a run's row in the journal is its byte. Made by `leases_at`, once for each file.
+    """Locks on bytes: a run's row in the journal is its byte. Made by `leases_at`, once for each journal.
 
     The system gives locks to a process, whichever of its threads, tasks and journals asks, does not tell it of its own, and
     takes all of them back when it closes the file once. So those of one process are told apart here.
+
+    Each lease is held twice, and whoever wants a run must get both: in a file of its own (`-locks`), which somebody who
+    tidies up may delete, and in the database itself, with which the runs would be gone too.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._held: set[int] = set()
+    def __init__(self, database: Path) -> None:
+        self._own = _Locks(database.with_name(database.name + "-locks"), 0, os.O_CREAT)
+        self._database = _Locks(database, IN_DATABASE, 0)
         self._guard = threading.Lock()
-        self._file: int | None = None
         self._pid = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._held: set[int] = set()
+        self._connections = 0
+        self._own.forget()
+        self._database.forget()
+
+    def _after_fork(self) -> None:
+        if self._pid != os.getpid():  # neither locks nor connections pass to a fork
+            self._begin()
+            self._pid = os.getpid()
 
     def take(self, run_id: str, row: int) -> Lease:
         with self._guard:
-            if self._pid != os.getpid():  # locks do not pass to a fork
-                self._held, self._file, self._pid = set(), None, os.getpid()
+            self._after_fork()
             if row in self._held:
                 raise RunBusy(f"run {run_id} is going on in this process: wait for it, or use its result")
             if fcntl is not None:
-                if self._file is None:
-                    self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-                try:
-                    fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, row)
-                except OSError:
-                    raise RunBusy(f"run {run_id} is going on in another process: wait for it, or use its result") from None
+                if not self._own.lock(row, self._held):
+                    raise _busy(run_id)
+                if not self._database.lock(row, self._held):
+                    self._own.unlock(row)
+                    raise _busy(run_id)
             self._held.add(row)
         return Lease(self, row)
 
@@ -51,32 +68,123 @@ class Leases:
         with self._guard:
             if row in self._held and self._pid == os.getpid():
                 return True
-            return fcntl is not None and _locked_elsewhere(self._path, row)
+            return fcntl is not None and (self._own.is_locked_elsewhere(row) or self._database.is_locked_elsewhere(row))
 
     def give_back(self, row: int) -> None:
         with self._guard:
             if row in self._held and self._pid == os.getpid():
                 self._held.discard(row)
-                if fcntl is not None and self._file is not None:
-                    fcntl.lockf(self._file, fcntl.LOCK_UN, 1, row)
+                if fcntl is not None:
+                    self._database.unlock(row)
+                    self._own.unlock(row)
+
+    # SQLite gives back every lock on a database when this process closes its last connection, and so does the system when
+    # this process closes the file once. So ours are taken again after the one, and the other waits until there is none.
+
+    def opened(self) -> None:
+        """This process has one more connection to the database."""
+        with self._guard:
+            self._after_fork()
+            self._connections += 1
+            self._database.lock_again(self._held)
+
+    def closed(self) -> None:
+        """One less. The files are closed with the last, unless a run still goes on."""
+        with self._guard:
+            self._after_fork()
+            self._connections -= 1
+            self._database.lock_again(self._held)
+            if self._connections <= 0 and not self._held:
+                self._own.close()
+                self._database.close()
+
+
+def _busy(run_id: str) -> RunBusy:
+    return RunBusy(f"run {run_id} is going on in another process: wait for it, or use its result")
+
+
+class _Locks:
+    """Locks on the bytes of one file, from byte `first` on."""
+
+    def __init__(self, path: Path, first: int, flags: int) -> None:
+        self._path, self._first, self._flags = path, first, flags
+        self._file: int | None = None
+
+    def forget(self) -> None:
+        self._file = None
+
+    def lock(self, row: int, held: set[int]) -> bool:
+        """Lock a byte. If the file was deleted or replaced meanwhile, the new one is taken, with all that is `held`."""
+        while True:
+            if self._file is None:
+                self._file = _opened(self._path, self._flags)
+                self.lock_again(held)
+            try:
+                fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, self._first + row)
+            except OSError:
+                return False
+            if _is_at(self._file, self._path):
+                return True
+            self._file = None  # left open: of a database, closing it gives back SQLite's locks as well
+
+    def lock_again(self, rows: set[int]) -> None:
+        if self._file is not None:
+            for row in rows:
+                with contextlib.suppress(OSError):
+                    fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, self._first + row)
+
+    def unlock(self, row: int) -> None:
+        if self._file is not None:
+            fcntl.lockf(self._file, fcntl.LOCK_UN, 1, self._first + row)
 
     def close(self) -> None:
-        """Close the file, unless a run still goes on: closing it would give all locks back."""
-        with self._guard:
-            if self._file is not None and not self._held and self._pid == os.getpid():
-                os.close(self._file)
-                self._file = None
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def is_locked_elsewhere(self, row: int) -> bool:
+        file = _looking.get(self._path)
+        if file is None or not _is_at(file, self._path):
+            try:
+                file = _looking[self._path] = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:  # nobody has ever taken a lease
+                return False
+        kind, start = fcntl.F_RDLCK, os.SEEK_SET
+        place = self._first + row
+        wanted = struct.pack(_FLOCK, *((place, 1, 0, kind, start) if _DARWIN else (kind, start, place, 1, 0)))
+        found = struct.unpack(_FLOCK, fcntl.fcntl(file, fcntl.F_GETLK, wanted))
+        return bool(found[3 if _DARWIN else 0] != fcntl.F_UNLCK)
 
 
-_ALL: WeakValueDictionary[str, Leases] = WeakValueDictionary()
+def _opened(path: Path, flags: int) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC | flags, 0o644)
+    except OSError as error:
+        raise JournalError(f"the journal's file {path} cannot be locked: {error.strerror}") from None
 
 
-def leases_at(path: Path) -> Leases:
-    """The locks in one file, the same for everybody in this process: the operating system does not part them."""
-    name = os.path.realpath(path)
-    found = _ALL.get(name)
+def _is_at(file: int, path: Path) -> bool:
+    """Whether an open file is still the one that this path names."""
+    try:
+        return os.path.samestat(os.fstat(file), os.stat(path))
+    except OSError:
+        return False
+
+
+_looking: dict[Path, int] = {}
+"""Files opened to look at their locks. They stay open: closing one would give back the locks this process has on that file."""
+
+_DARWIN = sys.platform == "darwin"
+_FLOCK = "qqihh" if _DARWIN else "hhqqi"  # start, length, process, type, from where; elsewhere the last two come first
+
+_ALL: WeakValueDictionary[Path, Leases] = WeakValueDictionary()
+
+
+def leases_at(database: Path) -> Leases:
+    """The locks of one journal, the same for everybody in this process: the operating system does not part them."""
+    found = _ALL.get(database)
     if found is None:
-        found = _ALL[name] = Leases(Path(name))
+        found = _ALL[database] = Leases(database)
     return found
 
 
@@ -88,25 +196,3 @@ class Lease:
 
     def release(self) -> None:
         self._leases.give_back(self._row)
-
-
-# --- looking without taking ----------------------------------------------------------------------
-
-_looking: dict[Path, int] = {}
-"""Files opened to look at their locks. They stay open: closing one would give back the locks this process has on that file."""
-
-_DARWIN = sys.platform == "darwin"
-_FLOCK = "qqihh" if _DARWIN else "hhqqi"  # start, length, process, type, from where; elsewhere the last two come first
-
-
-def _locked_elsewhere(path: Path, row: int) -> bool:
-    file = _looking.get(path)
-    if file is None:
-        try:
-            file = _looking[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:  # nobody has ever taken a lease
-            return False
-    kind, start = fcntl.F_RDLCK, os.SEEK_SET
-    wanted = struct.pack(_FLOCK, *((row, 1, 0, kind, start) if _DARWIN else (kind, start, row, 1, 0)))
-    found = struct.unpack(_FLOCK, fcntl.fcntl(file, fcntl.F_GETLK, wanted))
-    return bool(found[3 if _DARWIN else 0] != fcntl.F_UNLCK)

@@ -14,12 +14,14 @@ from ..decisions import Effect, HumanAnswer, PendingApproval, Queue
 from ..emitter import Emitter
 from ..errors import HookFailed, JournalError, RunChanged, RunError
 from ..events import AgentStart, DecisionRecord, MessageRetracted
-from ..messages import Message, ToolMessage, Usage
+from ..keys import place_of
+from ..messages import NO_USAGE, Message, ToolMessage, Usage
 from ..queues import Queues
 from ..tools import ToolResult
 from .aside import lambdas_so_far
 from .buffer import Buffer
 from .codec import Opaque, write_answer, write_changes, write_decision, write_effect, write_error, write_verdict
+from .details import kept, kept_all
 from .past import Past
 from .recall import Recall
 from .queries import Head
@@ -134,7 +136,7 @@ class RunLog(Recall):
             if result is not None and result.content is message.content and result.details is message.details:
                 self.add("message", {"of": message.tool_call_id})
                 return
-        self.add("message", message)
+        self.add("message", kept(message))
 
     # --- turns ---
 
@@ -164,8 +166,10 @@ class RunLog(Recall):
         """Code that a hook or a tool runs has queued a message: an effect of the ruling, or of the tool's outcome."""
         self._open.setdefault((seam, call_id), []).append((None, (Queue(message),)))
 
-    def ruled(self, run: Any, seam: str, call_id: str | None, names: list[str], ruling: Any, times: list[int]) -> None:
-        """The hooks of a seam have been asked. `ruling` is what one of them raised, where that ended the run.
+    def ruled(
+        self, run: Any, seam: str, call_id: str | None, names: list[str], ruling: Any, times: list[int], given: Any
+    ) -> None:
+        """The hooks of a seam have been asked about what was `given`. `ruling` is what one raised, where that ended the run.
 
         `times` are the microseconds of those that were asked: after a refusal that is final at once, the rest is not.
         """
@@ -178,6 +182,8 @@ class RunLog(Recall):
             data["args"] = ruling.context.args
             if ruling.context.original_args is not ruling.context.args:
                 data["original_args"] = ruling.context.original_args
+        if seam == "prepare_tool_call" and (failed is not None or ruling.changes or ruling.heard):
+            data["args"] = given.args  # as they were: what follows knows only what became of them
         if seam == "get_api_key":
             data["again"] = True  # a key is never written down
         if made:
@@ -237,7 +243,7 @@ class RunLog(Recall):
     async def request(self, run: Any, request: Any, model: Any, kind: str, digest: str) -> None:
         """A request is about to leave."""
         self.add("request", {
-            "turn": run.turn, "kind": kind, "model": model.name, "provider": model.provider, "endpoint": model.endpoint,
+            "turn": run.turn, "kind": kind, "model": model.name, "provider": model.provider, "endpoint": place_of(model.endpoint),
             "digest": digest, "messages": len(request.messages), "tools": [tool.name for tool in request.tools],
         })  # fmt: skip
         await self.write()
@@ -257,8 +263,10 @@ class RunLog(Recall):
             data["interrupt"] = reply.interrupt
         if reply.aborted:
             data["aborted"] = True
+        if reply.wasted is not NO_USAGE:
+            data["usage"], data["model"] = reply.wasted, reply.model
         if run.hook_queue:
-            data["queue"] = run.hook_queue
+            data["queue"] = kept_all(run.hook_queue)
         if run.resend:
             data["resend"] = True
         if run.askers:  # an interrupt that wants a resend names them before the run does
@@ -311,7 +319,7 @@ class RunLog(Recall):
         if past is not None and past.outcome is not None:
             return
         data: dict[str, Any] = {
-            "turn": run.turn, "call": call.id, "name": call.name, "outcome": call.outcome, "result": call.result,
+            "turn": run.turn, "call": call.id, "name": call.name, "outcome": call.outcome, "result": kept(call.result),
             "duration": call.duration, "cost": run.usage_cost,
         }  # fmt: skip
         if call.parent_id is not None:
@@ -319,7 +327,7 @@ class RunLog(Recall):
         if queued := self._open.pop(("lambda", call.id), ()):
             data["queued"] = [write_effect(effect) for _, effects in queued for effect in effects]
         if self.journal.raw and raw is not None and raw is not call.result:
-            data["raw"] = raw
+            data["raw"] = kept(raw)
         if fired := self._new_counts(run):  # inside the call, in a sub-agent
             data["fired"] = fired
         self._results[call.id] = call.result

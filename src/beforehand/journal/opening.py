@@ -8,7 +8,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 from ..errors import JournalError, JournalUnreadable
-from .chain import FORMAT, seal
+from .chain import seal
+from .layout import FILE_FORMAT, LAYOUTS, TABLE, Layout
 from .readonly import connect_readonly
 
 BUSY_SECONDS = 30.0
@@ -18,22 +19,17 @@ BEGIN_LOG = "INSERT INTO journal VALUES ('logs', 1) ON CONFLICT (name) DO UPDATE
 """Counts the logs. The first write to an empty log waits for the disk: this one does, wherever that holds nobody up. It has to
 change something: SQLite writes nothing where a value stays as it is."""
 
-_SCHEMA = """
+_SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS journal (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS runs (
     id INTEGER PRIMARY KEY, run_id TEXT NOT NULL UNIQUE, parent TEXT, records INTEGER NOT NULL, head BLOB NOT NULL,
     seal BLOB NOT NULL
 );
-CREATE TABLE IF NOT EXISTS records (
-    seq INTEGER PRIMARY KEY, run INTEGER NOT NULL, n INTEGER NOT NULL, at INTEGER NOT NULL, kind TEXT NOT NULL,
-    body BLOB NOT NULL, hash BLOB NOT NULL
-);
-CREATE UNIQUE INDEX IF NOT EXISTS records_of_run ON records (run, n);
-"""
+{TABLE}"""
 
 
-def open_database(path: Path, key: bytes | None, readonly: bool) -> sqlite3.Connection:
-    """A connection to the journal `path`, which is made if need be. Raises `JournalUnreadable` for anything else."""
+def open_database(path: Path, key: bytes | None, readonly: bool) -> tuple[sqlite3.Connection, Layout]:
+    """A connection to the journal `path`, made if need be, and its layout. Raises `JournalUnreadable` for anything else."""
     try:
         if readonly and not path.is_file():
             raise JournalUnreadable(f"there is no journal {path}")
@@ -51,7 +47,7 @@ def open_database(path: Path, key: bytes | None, readonly: bool) -> sqlite3.Conn
     except OSError as error:
         raise JournalUnreadable(f"the journal {path} cannot be read: {error.strerror or error}") from None
     try:
-        _prepare(db, path, key, readonly)
+        layout = _prepare(db, path, key, readonly)
         db.execute("PRAGMA busy_timeout = 0")  # from now on a wait would hold the connection: `Journal` waits without it
     except sqlite3.DatabaseError as error:
         db.close()
@@ -59,10 +55,10 @@ def open_database(path: Path, key: bytes | None, readonly: bool) -> sqlite3.Conn
     except BaseException:
         db.close()
         raise
-    return db
+    return db, layout
 
 
-def _prepare(db: sqlite3.Connection, path: Path, key: bytes | None, readonly: bool) -> None:
+def _prepare(db: sqlite3.Connection, path: Path, key: bytes | None, readonly: bool) -> Layout:
     tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if tables and "journal" not in tables:
         raise JournalUnreadable(f"{path} is a database of something else (it has {min(tables)!r}), not a journal")
@@ -77,10 +73,11 @@ def _prepare(db: sqlite3.Connection, path: Path, key: bytes | None, readonly: bo
             _create(db, key)
     found = db.execute("SELECT value FROM journal WHERE name = 'format'").fetchone()
     version = found[0] if found else None
-    if version != FORMAT:
-        newer = isinstance(version, int) and version > FORMAT
+    layout = LAYOUTS.get(version)
+    if layout is None:
+        newer = isinstance(version, int) and version > FILE_FORMAT
         hint = "a newer version of beforehand wrote it: use that one" if newer else "it is damaged"
-        raise JournalUnreadable(f"{path} has journal format {version!r}, and this version reads {FORMAT}: {hint}")
+        raise JournalUnreadable(f"{path} has journal format {version!r}, and this version reads up to {FILE_FORMAT}: {hint}")
     (signed,) = db.execute("SELECT value FROM journal WHERE name = 'signed'").fetchone() or (0,)
     if signed and key is None and not readonly:
         raise JournalUnreadable(f"{path} is signed: give the key it was made with")
@@ -89,6 +86,7 @@ def _prepare(db: sqlite3.Connection, path: Path, key: bytes | None, readonly: bo
     if tables and not readonly:
         with contextlib.suppress(sqlite3.OperationalError):  # a full disk: whoever writes says so
             db.execute(BEGIN_LOG)
+    return layout
 
 
 def _create(db: sqlite3.Connection, key: bytes | None) -> None:
@@ -96,8 +94,8 @@ def _create(db: sqlite3.Connection, key: bytes | None) -> None:
     try:
         for statement in _SCHEMA.split(";"):
             db.execute(statement)
-        facts = (("format", FORMAT), ("signed", int(key is not None)), ("opened", 0), ("head", b""), ("seal", seal(key, 0, b"")))
-        db.executemany("INSERT OR IGNORE INTO journal VALUES (?, ?)", facts)
+        facts = {"format": FILE_FORMAT, "signed": int(key is not None), "opened": 0, "head": b"", "seal": seal(key, 0, b"")}
+        db.executemany("INSERT OR IGNORE INTO journal VALUES (?, ?)", facts.items())
         db.execute("COMMIT")
     except BaseException:
         db.execute("ROLLBACK")

@@ -169,6 +169,8 @@ class _Reader:
         """What hooks' own code has left to be known, until the ruling comes that it belongs to."""
         self.before_reply = 0
         """How many decisions had been made before the reply that is coming in."""
+        self.failing: list[dict[str, Any]] = []
+        """Rulings in which a hook failed, and after which nothing was tried again yet."""
 
     def take(self, kind: str, data: dict[str, Any]) -> None:
         past = self.past
@@ -180,10 +182,12 @@ class _Reader:
                 return
             if self.said_aside:
                 self._take_notes(data)
+            if "failed" in data:
+                self.failing.append(data)
             if data["seam"] == "authorize_request":
                 self.before_reply = len(past.decisions)
             if data["seam"] in FOR_CALLS:
-                self._call(data["call"]).rulings.setdefault(data["seam"], deque()).append(data)
+                self._ruling_of_call(data)
                 return
         if kind in LINE:
             self._line(kind, data)
@@ -255,7 +259,7 @@ class _Reader:
             self.at_failure = self.at_failure or (len(past.line), len(past.messages))
             self.open_request = None
         elif kind == "retried":  # the run has gone on after it, and goes over the failure as over anything else
-            self.at_failure = None
+            self.at_failure, self.failing = None, []
         past.line.append(item)
 
     def _take_notes(self, data: dict[str, Any]) -> None:
@@ -273,6 +277,15 @@ class _Reader:
                 self.past.line.pop()
             del self.past.messages[where[1] :]
         self.at_failure = self.open_request = None
+        for ruling in self.failing:  # its hooks are asked again, whatever else was decided after it
+            ruling["over"] = ruling.pop("failed")
+        self.failing = []
+
+    def _ruling_of_call(self, data: dict[str, Any]) -> None:
+        rulings = self._call(data["call"]).rulings.setdefault(data["seam"], deque())
+        if rulings and "over" in rulings[-1]:
+            rulings.pop()  # its hooks have been asked again since then
+        rulings.append(data)
 
     def _call(self, call_id: str) -> PastCall:
         call = self.past.calls.get(call_id)

@@ -86,7 +86,7 @@ class Writer:
             if isinstance(jobs[0], Append):
                 self._append(jobs)
             elif isinstance(jobs[0], Opening):
-                self._again(lambda: self._open(jobs))
+                self._begin(jobs)
             else:
                 jobs[0].done(self._again(lambda: jobs[0].fn(self._db)))
         except Exception as error:
@@ -196,6 +196,16 @@ class Writer:
         return Call(give)
 
     # --- writing ---
+
+    def _begin(self, jobs: list[Opening]) -> None:
+        """Begin runs together; where that fails, one by one, so that only the one at fault fails."""
+        try:
+            self._again(lambda: self._open(jobs))
+        except (self._error, ValueError):  # ValueError: what the driver cannot write, such as a NUL
+            if len(jobs) == 1:
+                raise
+            for job in jobs:
+                self._do([job])
 
     def _open(self, jobs: list[Opening]) -> None:
         """Begin runs, in one transaction: the chain over the first records of runs has one end."""

@@ -11,19 +11,22 @@ import msgspec
 
 from ..errors import JournalUnreadable, UnknownRun
 from .chain import Record
+from .late import Late
+from .layout import Layout
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class Head(msgspec.Struct):
-    """Where a run's chain ends: its row, the number of its records, the hash of the last."""
+    """Where a run's chain ends: its row, the number of its records, the hash of the last. `late` are records that wait."""
 
     row: int
     run_id: str
     records: int
     hash: bytes
     seal: bytes = b""
+    late: Late | None = None
 
 
 class RunRow(msgspec.Struct, frozen=True):
@@ -49,9 +52,14 @@ class Queries:
     def db(self) -> sqlite3.Connection:
         raise NotImplementedError
 
-    def _rows(self, query: str, *values: Any) -> list[Any]:
+    @property
+    def layout(self) -> Layout:
+        """How this file's records are asked for."""
+        raise NotImplementedError
+
+    def _rows(self, query: str, *values: Any, **named: Any) -> list[Any]:
         try:
-            return self.db.execute(query, values).fetchall()
+            return self.db.execute(query, named or values).fetchall()
         except UnicodeEncodeError:
             return []  # a name that SQLite cannot hold names nothing
         except sqlite3.Error as error:
@@ -67,8 +75,7 @@ class Queries:
 
     def before_run(self, row: int) -> bytes:
         """The hash that the first record of a run follows: of the first record of the run opened before it."""
-        query = "SELECT hash FROM records WHERE n = 1 AND run = (SELECT max(id) FROM runs WHERE id < ?)"
-        found = self._rows(query, row)
+        found = self._rows(self.layout.before, row)
         return found[0][0] if found else b""
 
     def has(self, run_id: str) -> bool:
@@ -83,26 +90,20 @@ class Queries:
     def records(self, run_id: str, after: int = 0) -> list[Record]:
         """The records of a run, in order, from the one after `after` on. Raises `UnknownRun`."""
         head = self.head(run_id)
-        query = "SELECT n, at, kind, body, hash FROM records WHERE run = ? AND n > ? ORDER BY n"
-        return [Record(run_id, *row) for row in self._rows(query, head.row, after)]
+        return [Record(run_id, *row) for row in self._rows(self.layout.after, run=head.row, n=after)]
 
     def first(self, run_id: str) -> Record:
         """The record of a run's start, alone. Raises `UnknownRun`, `JournalUnreadable` if it is not there."""
-        query = "SELECT n, at, kind, body, hash FROM records WHERE run = ? AND n = 1"
-        for row in self._rows(query, self.head(run_id).row):
+        for row in self._rows(self.layout.one, self.head(run_id).row, 1):
             return Record(run_id, *row)
         raise no_start(run_id)
 
     def runs(self, parent: str | None = "") -> list[RunRow]:
         """The runs, oldest first. With `parent`, those made inside calls of that run; with `None`, those inside none."""
         where, values = ("", ()) if parent == "" else ("WHERE runs.parent IS ?", (parent,))
-        query = f"""
-            SELECT run_id, parent, records, a.n, a.at, a.kind, a.body, a.hash, b.n, b.at, b.kind, b.body, b.hash
-            FROM runs JOIN records a ON a.run = runs.id AND a.n = 1 JOIN records b ON b.run = runs.id AND b.n = runs.records
-            {where} ORDER BY runs.id"""  # noqa: S608 - nothing of it comes from outside
         return [
-            RunRow(row[0], row[1], row[2], Record(row[0], *row[3:8]), Record(row[0], *row[8:13]))
-            for row in self._rows(query, *values)
+            RunRow(row[0], row[1], row[2], Record(row[0], 1, *row[3:7]), Record(row[0], row[2], *row[7:11]))
+            for row in self._rows(f"{self.layout.ends} {where} ORDER BY runs.id", *values)
         ]
 
     def ids(self, beginning: str = "") -> list[str]:
@@ -116,7 +117,4 @@ class Queries:
 
     def answered(self) -> list[tuple[str, int]]:
         """The runs, inside none, whose last record is what a person said: nobody has gone on with them. With their length."""
-        query = """
-            SELECT run_id, records FROM runs JOIN records r ON r.run = runs.id AND r.n = runs.records
-            WHERE r.kind IN ('answer', 'settled') AND runs.parent IS NULL ORDER BY runs.id"""
-        return list(self._rows(query))
+        return self._rows(f"{self.layout.last} WHERE b.kind IN ('answer', 'settled') AND runs.parent IS NULL ORDER BY runs.id")

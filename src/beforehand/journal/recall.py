@@ -15,7 +15,7 @@ import msgspec
 from ..decisions import Effect, HumanAnswer, Interrupt, Verdict
 from ..errors import RunError
 from ..events import DecisionRecord
-from ..messages import Message
+from ..messages import NO_USAGE, Message, Usage
 from ..queues import Queues
 from ..seams import SEAMS
 from ..tools import ToolResult
@@ -58,6 +58,8 @@ class PastReply(msgspec.Struct):
     askers: tuple[tuple[str, str], ...]
     released: int
     error: RunError | None
+    wasted: Usage
+    model: str
 
 
 class Recall:
@@ -214,6 +216,7 @@ class Recall:
             [message_of(m) for m in data.get("queue", ())], data.get("resend", False),
             tuple([(name, where) for name, where in data.get("askers", ())]), data.get("released", 0),
             None if data.get("error") is None else read_error(data["error"]),
+            read(data["usage"], Usage) if "usage" in data else NO_USAGE, data.get("model", ""),
         )  # fmt: skip
 
     def _decided(self, run: Any, seam: str, data: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..messages import Message
 from .codec import message_of
+from .details import kept
 
 Place = list[int] | Message
 """Messages from one number up to another, or one that stands nowhere else: a summary."""
@@ -24,7 +25,7 @@ def _places(messages: Iterable[Message], numbers: dict[int, int]) -> list[Place]
         number = numbers.get(id(message))
         last = places[-1] if places else None
         if number is None:
-            places.append(message)
+            places.append(kept(message))
         elif isinstance(last, list) and last[1] == number:
             last[1] = number + 1
         else:

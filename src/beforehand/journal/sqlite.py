@@ -8,19 +8,21 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
-
-import msgspec
+from typing import Any, Concatenate, Literal, TypeAlias
 
 from ..errors import ConfigError, JournalError
+from .body import encode as encode
 from .chain import chained, seal
 from .lease import Lease, leases_at
 from .opening import BEGIN_LOG, BUSY_SECONDS, JournalBusy, RunExists, as_error, open_database
 from .contents import SqliteContents
+from .files import Files
+from .late import Late
+from .layout import Layout
 from .queries import Head as Head
-from .queries import Queries
+from .queries import P, Queries, T
 from .queries import RunRow as RunRow
 
 Durability = Literal["full", "normal"]
@@ -35,16 +37,10 @@ _PAUSE = 0.005
 _OF_PARENTS: list[Any] = []
 """Connections that forks have inherited."""
 
+Change: TypeAlias = Callable[Concatenate[sqlite3.Connection, P], T]
+
 Entry = tuple[str, int, bytes]
 """What is to be recorded: kind, time in microseconds, body as JSON."""
-
-
-def encode(value: Any) -> bytes:
-    """A record's body. What JSON cannot hold becomes its text."""
-    return _encode(value)
-
-
-_encode = msgspec.json.Encoder(enc_hook=lambda value: str(value)).encode
 
 
 def now() -> int:
@@ -69,10 +65,10 @@ class Journal(Queries):
             raise ConfigError(f'durability={durability!r} must be "full" or "normal"')
         if key is not None and (not isinstance(key, bytes) or len(key) < 16):
             raise ConfigError("the journal's key must be bytes, at least 16 of them")
-        self.path = Path(path).absolute()  # it stays where it is when the process changes its folder
+        self.path = Path(os.path.realpath(path))  # SQLite names what is beside the file after it, not after a link to it
         self.durability, self.raw, self.readonly = durability, raw, readonly
         self._key = key
-        self._leases = leases_at(self.path.with_name(self.path.name + "-locks"))
+        self._leases = leases_at(self.path)
         self._pid = 0
         self._begin()
 
@@ -80,6 +76,8 @@ class Journal(Queries):
         """Nothing is open yet: of a new journal, and of one that a fork has brought into another process."""
         self._lock = threading.RLock()
         self._db: sqlite3.Connection | None = None
+        self._layout: Layout  # both once it is open
+        self._files: Files
         self._folding = self._emptying = False
         self._commits = self._folded = 0
         self._syncing = threading.Lock()
@@ -100,8 +98,15 @@ class Journal(Queries):
         if self._db is None:
             with self._lock:
                 if self._db is None:
-                    self._db = open_database(self.path, self._key, self.readonly)
+                    self._db, self._layout = open_database(self.path, self._key, self.readonly)
+                    self._leases.opened()
+                    self._files = Files(self.path)
         return self._db
+
+    @property
+    def layout(self) -> Layout:
+        _ = self.db  # is open then
+        return self._layout
 
     def _after_fork(self) -> None:
         if self._pid != os.getpid():
@@ -133,16 +138,16 @@ class Journal(Queries):
                 os.close(self._wal)
             if self._db is not None:
                 self._db.close()
+                self._leases.closed()
             self._db = self._wal = None
-            self._leases.close()
 
     # --- writing ---
 
-    @contextlib.contextmanager
-    def _writing(self, wait: float) -> Iterator[sqlite3.Connection]:
-        """One transaction. Raises `JournalBusy` if another writes for longer than `wait` seconds, else `JournalError`.
+    def _commit(self, wait: float, change: Change[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What `change` does, as one transaction.
 
-        Whoever waits holds nothing meanwhile: neither the connection nor our own lock, which the event loop needs.
+        Raises `JournalBusy` if another process writes for longer than `wait` seconds, else `JournalError`. Whoever waits holds
+        nothing meanwhile: neither the connection nor our own lock, which the event loop needs.
         """
         if self.readonly:
             raise JournalError(f"the journal {self.path} was opened to be read only")
@@ -152,9 +157,10 @@ class Journal(Queries):
                 raise JournalBusy(f"the journal {self.path} is being written by another process")
             time.sleep(_PAUSE)
         try:
-            yield db
+            result = change(db, *args, **kwargs)
             db.execute("COMMIT")
             self._commits += 1
+            return result
         except BaseException as error:
             with contextlib.suppress(sqlite3.Error):
                 db.execute("ROLLBACK")
@@ -171,7 +177,7 @@ class Journal(Queries):
             return None
         self._lock.acquire()
         try:
-            db = self.db
+            db = self._db or self.db
             db.execute("BEGIN IMMEDIATE")
             return db
         except sqlite3.Error as error:
@@ -186,36 +192,42 @@ class Journal(Queries):
 
     def open_run(self, run_id: str, entry: Entry, parent: str | None = None, wait: float = BUSY_SECONDS) -> Head:
         """Begin the records of a run. Raises `RunExists` if there is one of this id."""
+        return self._commit(wait, self._open_run, run_id, entry, parent)
+
+    def _open_run(self, db: sqlite3.Connection, run_id: str, entry: Entry, parent: str | None) -> Head:
         kind, at, body = entry
-        with self._writing(wait) as db:
-            if db.execute("SELECT 1 FROM runs WHERE run_id = ?", (run_id,)).fetchone():
-                raise RunExists(run_id)
-            facts = dict(db.execute("SELECT name, value FROM journal"))
-            opened, before = facts["opened"], facts["head"]
-            head = chained(before, self._key, run_id, 1, at, kind, body)
-            row = db.execute(
-                "INSERT INTO runs (run_id, parent, records, head, seal) VALUES (?, ?, 1, ?, ?)",
-                (run_id, parent, head, seal(self._key, run_id, 1, head)),
-            ).lastrowid
-            assert row is not None
-            db.execute(_INSERT, (row, 1, at, kind, body, head))
-            moved = ((opened + 1, "opened"), (head, "head"), (seal(self._key, opened + 1, head), "seal"))
-            db.executemany("UPDATE journal SET value = ? WHERE name = ?", moved)
+        if db.execute("SELECT 1 FROM runs WHERE run_id = ?", (run_id,)).fetchone():
+            raise RunExists(run_id)
+        facts = dict(db.execute("SELECT name, value FROM journal"))
+        opened, before = facts["opened"], facts["head"]
+        head = chained(before, self._key, run_id, 1, at, kind, body)
+        row = db.execute(
+            "INSERT INTO runs (run_id, parent, records, head, seal) VALUES (?, ?, 1, ?, ?)",
+            (run_id, parent, head, seal(self._key, run_id, 1, head)),
+        ).lastrowid
+        assert row is not None
+        db.execute(self._layout.insert, (row, 1, at, kind, body, head))
+        moved = ((opened + 1, "opened"), (head, "head"), (seal(self._key, opened + 1, head), "seal"))
+        db.executemany("UPDATE journal SET value = ? WHERE name = ?", moved)
         return Head(row, run_id, 1, head)
 
     def append(self, head: Head, entries: Sequence[Entry], wait: float = BUSY_SECONDS) -> None:
         """Add records to a run, all or none, and move `head` on. Others may have added to it meanwhile."""
-        with self._writing(wait) as db:
+        if wait == 0 and head.late is not None and head.late.entries:
+            raise JournalBusy(f"the journal {self.path} is being written by another process")
+        head.records, head.hash = self._commit(wait, self._append, head, entries)
+
+    def _append(self, db: sqlite3.Connection, head: Head, entries: Sequence[Entry]) -> tuple[int, bytes]:
+        rows, end = self._chained(head, entries)
+        if not self._move(db, head, rows, end):
+            found = db.execute("SELECT records, head FROM runs WHERE id = ?", (head.row,)).fetchone()
+            if found is None:
+                raise JournalError(f"the records of run {head.run_id} are no longer in {self.path}")
+            head.records, head.hash = found
             rows, end = self._chained(head, entries)
-            if not self._move(db, head, rows, end):
-                found = db.execute("SELECT records, head FROM runs WHERE id = ?", (head.row,)).fetchone()
-                if found is None:
-                    raise JournalError(f"the records of run {head.run_id} are no longer in {self.path}")
-                head.records, head.hash = found
-                rows, end = self._chained(head, entries)
-                self._move(db, head, rows, end)
-            db.executemany(_INSERT, rows)
-        head.records, head.hash = rows[-1][1], end
+            self._move(db, head, rows, end)
+        db.executemany(self._layout.insert, rows)
+        return rows[-1][1], end
 
     def _chained(self, head: Head, entries: Sequence[Entry]) -> tuple[list[tuple[Any, ...]], bytes]:
         run_id, row, key, before = head.run_id, head.row, self._key, head.hash
@@ -234,15 +246,17 @@ class Journal(Queries):
 
     def drop_last(self, head: Head) -> None:
         """Take away the last record of a run, which is damaged."""
-        with self._writing(BUSY_SECONDS) as db:
-            last = head.records
-            db.execute("DELETE FROM records WHERE run = ? AND n = ?", (head.row, last))
-            before = db.execute("SELECT hash FROM records WHERE run = ? AND n = ?", (head.row, last - 1)).fetchone()[0]
-            db.execute(
-                "UPDATE runs SET records = ?, head = ?, seal = ? WHERE id = ?",
-                (last - 1, before, seal(self._key, head.run_id, last - 1, before), head.row),
-            )
-        head.records, head.hash = last - 1, before
+        head.records, head.hash = self._commit(BUSY_SECONDS, self._drop_last, head)
+
+    def _drop_last(self, db: sqlite3.Connection, head: Head) -> tuple[int, bytes]:
+        left = head.records - 1
+        db.execute(self._layout.delete, (head.row, left + 1))
+        *_, before = db.execute(self._layout.one, (head.row, left)).fetchone()
+        db.execute(
+            "UPDATE runs SET records = ?, head = ?, seal = ? WHERE id = ?",
+            (left, before, seal(self._key, head.run_id, left, before), head.row),
+        )
+        return left, before
 
     async def begin(self, run_id: str, entry: Entry, parent: str | None = None) -> tuple[Head, Lease]:
         """`open_run` that never holds up the event loop. The run is held as well."""
@@ -250,19 +264,25 @@ class Journal(Queries):
             head = self.open_run(run_id, entry, parent, wait=0)
         except JournalBusy:
             head = await asyncio.to_thread(self.open_run, run_id, entry, parent)
+        self._files.check()
         return head, self.lease(run_id, head.row)
 
     async def write(self, head: Head, entries: Sequence[Entry], durable: bool = False) -> None:
         """`append` that never holds up the event loop: if another process is writing, the wait is in a thread.
 
-        With `durable` it then waits for the disk, as far as the journal is asked to.
+        Records of a run are written in the order in which they came. With `durable` it then waits for the disk, as far as the
+        journal is asked to.
         """
         if entries:
             try:
                 self.append(head, entries, wait=0)
             except JournalBusy:
-                await asyncio.to_thread(self.append, head, entries)
+                head.late = head.late or Late(lambda some: self.append(head, some))
+                head.late.entries += entries
+        if head.late is not None:
+            await head.late.written()
         if durable:
+            self._files.check()
             await self.sync()
 
     async def sync(self) -> None:
@@ -308,6 +328,7 @@ class Journal(Queries):
             threading.Thread(target=self._fold_now, name="beforehand:journal", daemon=True).start()
 
     def _fold_now(self) -> None:
+        self._leases.opened()
         try:
             with contextlib.closing(_beside(self.path)) as db, contextlib.closing(_beside(self.path)) as reader:
                 reader.execute("BEGIN")
@@ -323,6 +344,7 @@ class Journal(Queries):
             pass  # another time
         finally:
             self._folding = self._emptying = False
+            self._leases.closed()
 
     def contents(self) -> SqliteContents:
         """Everything in it at this moment."""
@@ -345,6 +367,3 @@ class Journal(Queries):
 
 def _beside(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(path, timeout=0, isolation_level=None)
-
-
-_INSERT = "INSERT INTO records (run, n, at, kind, body, hash) VALUES (?, ?, ?, ?, ?, ?)"

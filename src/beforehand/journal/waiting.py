@@ -14,6 +14,7 @@ from typing import Any
 from ..messages import Message
 from ..queues import Queues
 from .codec import message_of
+from .details import kept, kept_all
 from .past import Past
 
 PROMPT = 0
@@ -103,7 +104,7 @@ class Waiting:
                 if self.number_of(message) is None:
                     self._last += 1
                     self.queues.number(message, self._run_id, self._last)
-                    self._add("queued", {"number": self._last, "message": message})
+                    self._add("queued", {"number": self._last, "message": kept(message)})
 
     def clear(self) -> None:
         """Everything is about to be taken out of the queues. From any thread."""
@@ -132,7 +133,7 @@ class Waiting:
 
     def taken(self, messages: Sequence[Message]) -> dict[str, Any]:
         """What to record of messages that a turn takes."""
-        taken: dict[str, Any] = {"took": messages}
+        taken: dict[str, Any] = {"took": kept_all(messages)}
         numbers = [self.number_of(message) for message in messages]
         if any(numbers):
             taken["queued"] = numbers

@@ -6,7 +6,7 @@ The status decides, then the `code` and `type` fields; free text is read only wh
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -20,6 +20,7 @@ from ..errors import (
     ModelError,
     RateLimited,
     ServerError,
+    ToolMismatch,
 )
 from .http import Failure, Secrets, shown
 from .openai_wire import UNDECODABLE
@@ -28,13 +29,21 @@ _decode = msgspec.json.Decoder().decode
 
 _CONTEXT = {"context_length_exceeded", "exceed_context_size_error", "context_window_exceeded", "model_max_length_exceeded"}
 _CONTEXT_WORDS = ("context length", "context window", "context size", "too many tokens", "token count", "prompt is too long")
+_MISMATCH_WORDS = (
+    "tool_call_id", "tool_calls", "tool_use", "tool_result", "role 'tool'", 'role "tool"', "function calls and responses",
+    "function response parts",
+)  # fmt: skip
+"""No endpoint has a code for this."""
 _AUTHENTICATION = {"invalid_api_key", "authentication_error", "permission_error", "permission_denied", "invalid_authentication"}
 _RATE = {"rate_limit_exceeded", "rate_limit_error", "too_many_requests", "insufficient_quota", "billing_hard_limit_reached"}
 _SERVER = {"server_error", "internal_error", "internal_server_error", "api_error", "overloaded_error", "service_unavailable"}
 _LASTING = {"insufficient_quota", "billing_hard_limit_reached"}  # waiting does not help
 _REQUEST = {"invalid_request_error", "invalid_request", "bad_request_error", "not_found_error", "model_not_found"}
 # They name no reason:
-_GENERIC = {"invalid_request_error", "bad_request_error", "badrequesterror", "error", "bad_request", "invalid_argument"}
+_GENERIC = {
+    "invalid_request_error", "bad_request_error", "badrequesterror", "error", "bad_request", "invalid_argument",
+    "invalid_parameter_error",
+}  # fmt: skip
 
 
 class Place(NamedTuple):
@@ -178,12 +187,23 @@ def _build(place: Place, status: int, said: _Said, how: str) -> ModelError:
         return ServerError(f"{line}; try again later", status=status)
     if status == 404:
         return BadRequest(f"{line}; check base_url and the model name {place.model!r}", status=status)
+    if status in (400, 422) and _is_mismatch(said):
+        return ToolMismatch(f"{line}; the tool calls and results of the request need mending", status=status)
     return BadRequest(f"{line}; the request needs changing", status=status)
 
 
 def _is_context(said: _Said) -> bool:
-    if said.codes & _CONTEXT:
+    return _means(said, _CONTEXT, _CONTEXT_WORDS)
+
+
+def _is_mismatch(said: _Said) -> bool:
+    return _means(said, set(), _MISMATCH_WORDS)
+
+
+def _means(said: _Said, codes: set[str], words: Iterable[str]) -> bool:
+    """Whether one of the codes was named, or one of the words said where no code tells of another reason."""
+    if said.codes & codes:
         return True
     if said.codes - _GENERIC:  # it named another reason
         return False
-    return any(words in said.message.lower() for words in _CONTEXT_WORDS)
+    return any(word in said.message.lower() for word in words)

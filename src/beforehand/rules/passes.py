@@ -52,6 +52,9 @@ class StreamRule:
             return "each chunk"
         return "refuse" if self.refuses else "replace" if self.replacement else "observe"
 
+    def fingerprint(self) -> str:
+        return self.rule.fingerprint()
+
     def fire(self, channel: Channel, match: Match | None) -> dict[str, Any]:
         """Count, and do the actions. Returns the variables."""
         self.rule.count()

@@ -6,6 +6,7 @@ import itertools
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import msgspec
 from msgspec import UNSET
 
 from beforehand.decisions import Answer, Ask, Block, Decision, End, Interrupt, Queue, Resend, Verdict
+from beforehand.frozen import canonical
 from beforehand.hooks.hook import Hook
 from beforehand.messages import AssistantMessage, Message, Text, Thinking, ToolCall, ToolMessage, UserMessage
 from beforehand.seams import BY_NAME
@@ -67,6 +69,14 @@ class Rule:
     def fresh(self, voice: Voice) -> Rule:
         """This rule with its counter at zero and another voice."""
         return Rule(self.definition, self.file, self.line, self.position, finder=self.finder, tests=self.tests, voice=voice)
+
+    @cached_property
+    def _says(self) -> str:
+        return canonical([self.definition, () if self.finder is None else self.finder.rules]).decode(errors="replace")
+
+    def fingerprint(self) -> str:
+        """What the rule says, wherever it stands: a run that goes on notices if that has changed."""
+        return self._says
 
     @property
     def reason(self) -> str:

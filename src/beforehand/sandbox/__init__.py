@@ -2,12 +2,13 @@
 
 from .contract import (
     JSON, METHODS, Bridge, BridgeRefused, Console, LambdaBroken, LambdaMissing, LambdaOutOfMemory, LambdaRaised,
-    LambdaResultTooLarge, LambdaTimedOut, LambdaTooManyCalls, LambdaUnsupported, Outcome, SandboxError, SandboxLimits, Source,
+    LambdaResultTooLarge, LambdaTimedOut, LambdaTooManyCalls, LambdaTooManyInside, LambdaUnsupported, Outcome,
+    SandboxError, SandboxLimits, Source,
 )  # fmt: skip
 from .pool import call, check_language, close_spares
 
 __all__ = [
     "JSON", "METHODS", "Bridge", "BridgeRefused", "Console", "LambdaBroken", "LambdaMissing", "LambdaOutOfMemory",
-    "LambdaRaised", "LambdaResultTooLarge", "LambdaTimedOut", "LambdaTooManyCalls", "LambdaUnsupported", "Outcome",
-    "SandboxError", "SandboxLimits", "Source", "call", "check_language", "close_spares",
+    "LambdaRaised", "LambdaResultTooLarge", "LambdaTimedOut", "LambdaTooManyCalls", "LambdaTooManyInside",
+    "LambdaUnsupported", "Outcome", "SandboxError", "SandboxLimits", "Source", "call", "check_language", "close_spares",
 ]  # fmt: skip

@@ -8,6 +8,7 @@
     ├── LambdaOutOfMemory           over its memory, or its stack
     ├── LambdaResultTooLarge        over the size of a result
     ├── LambdaTooManyCalls          over the number of bridge calls
+    ├── LambdaTooManyInside         over the number of lambdas that one outermost call may lead to, or too deep
     └── LambdaBroken                the worker ended, or said what is not in the protocol
 """
 
@@ -77,6 +78,10 @@ class LambdaTooManyCalls(SandboxError):
     """The lambda called the bridge more than `SandboxLimits.suspensions` times."""
 
 
+class LambdaTooManyInside(SandboxError):
+    """The outermost lambda has led to as many others as its `SandboxLimits.suspensions`, or this one would be too deep."""
+
+
 class LambdaBroken(SandboxError):
     """The worker ended without a result, or said something that is not in the protocol."""
 
@@ -114,7 +119,7 @@ class SandboxLimits(Frozen, kw_only=True, gc=False):
     output: int = 4 * 2**20
     """Bytes of the JSON text of the result, and of what one bridge call hands over or gets back."""
     suspensions: int = 100
-    """Bridge calls."""
+    """Bridge calls; and of an outermost call, the lambdas that it may lead to in all."""
     console: int = 16_384
     """Characters of console text that are kept."""
 

@@ -1,8 +1,8 @@
 """TypeScript and JavaScript lambdas, in Deno with every permission denied: one process for one call.
 
-What Deno gives away without a permission is closed here: its storage lives in `DENO_DIR`, so each process has a folder
-of its own that is thrown away; memory outside the JavaScript heap is bounded by the kernel; standard output is shared
-with the lambda, so the protocol has a token.
+What Deno gives away without a permission is closed here: its storage and its caches live in `DENO_DIR`, which is no folder,
+so there are none; memory outside the JavaScript heap is bounded by the kernel; standard output is shared with the lambda, so
+the protocol has a token.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ import msgspec
 from ..errors import ConfigError
 from . import protocol
 from .contract import (
-    BridgeRefused, Job, LambdaBroken, LambdaMissing, LambdaOutOfMemory, LambdaRaised, LambdaTooManyCalls, LambdaUnsupported,
+    BridgeRefused, Job, LambdaBroken, LambdaMissing, LambdaOutOfMemory, LambdaRaised, LambdaUnsupported,
     SandboxError, methods_of, one_line, too_deep, too_large, too_much,
 )  # fmt: skip
 from .folders import new_folder
 from .process import bound
+from .turns import Turns
 
 _WORKER = Path(__file__).with_name("worker.js")
 _HEAP = 64
@@ -34,15 +35,21 @@ _HEAP = 64
 FLAGS = (
     "run", "--quiet", "--no-prompt", "--no-remote", "--no-npm", "--cached-only", "--no-config", "--no-lock", "--no-code-cache",
     "--deny-read", "--deny-write", "--deny-net", "--deny-env", "--deny-sys", "--deny-run", "--deny-ffi", "--deny-import",
-    f"--v8-flags=--max-old-space-size={_HEAP},--disallow-code-generation-from-strings",
+    f"--v8-flags=--max-old-space-size={_HEAP},--disallow-code-generation-from-strings,--single-threaded",
 )  # fmt: skip
+ENVIRONMENT = {
+    "DENO_DIR": os.devnull, "DENO_EMIT_CACHE_MODE": "disable", "DENO_DISABLE_NODE_SHIM": "1", "DENO_NO_PACKAGE_JSON": "1",
+    "DENO_NO_UPDATE_CHECK": "1", "NO_COLOR": "1", "MALLOC_TOP_PAD_": "1048576",
+}  # fmt: skip
+"""All a worker is told: to keep nothing and to look for nothing, and to ask the kernel for memory in large pieces, which is
+cheaper. Its home is its folder, or it would look into the user's."""
 _DATA = 640 * 2**20
 """Private memory of the whole process; Deno does not start with less than about 550 MB."""
 _CPU = 320.0
 _START_CPU = 2.0
 """Processor seconds: of one that waits for its call, and what a start may take of those of a call."""
 _HIDDEN = ("localStorage", "sessionStorage", "caches", "Worker", "BroadcastChannel", "prompt", "alert", "confirm", "close")
-"""Globals without a use for a lambda. Their removal is tidiness: the walls are the permissions and the folder."""
+"""Globals without a use for a lambda. Their removal is tidiness: the walls are the permissions and `DENO_DIR`."""
 _READ = 65_536
 
 
@@ -63,8 +70,7 @@ class DenoWorker:
         self._process: subprocess.Popen[bytes] | None = None
         self._loop = asyncio.get_running_loop()
         self._unsent = bytearray()
-        self._calls: set[asyncio.Task[None]] = set()
-        self._count = 0
+        self._calls = Turns()
         self._buried: asyncio.Future[None] | None = None
 
     async def start(self, spare: bool) -> None:
@@ -78,7 +84,7 @@ class DenoWorker:
             [program, *FLAGS, str(_WORKER), use],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             bufsize=0, cwd=self._folder, start_new_session=True,
-            env={"DENO_DIR": self._folder, "DENO_NO_UPDATE_CHECK": "1", "NO_COLOR": "1"},
+            env={"HOME": self._folder, **ENVIRONMENT},
         )  # fmt: skip
         bound(self._process.pid, data=_DATA, cpu=_CPU)
         os.set_blocking(self._stdin, False)
@@ -116,8 +122,7 @@ class DenoWorker:
 
     def kill(self) -> None:
         """End the process with all its threads, and every bridge call under way."""
-        for call in self._calls:
-            call.cancel()
+        self._calls.close()
         process = self._process
         if process is None or process.stdin is None or process.stdin.closed:
             return
@@ -160,11 +165,13 @@ class DenoWorker:
             while self._unsent:
                 del self._unsent[: os.write(self._stdin, self._unsent)]
         except BlockingIOError:
+            self._calls.answers_taken(False)
             self._loop.add_writer(self._stdin, self._flush)
             return
         except BrokenPipeError:
             self._unsent.clear()  # it has ended; reading tells
         self._loop.remove_writer(self._stdin)
+        self._calls.answers_taken(True)
 
     # --- from the worker ---
 
@@ -204,17 +211,14 @@ class DenoWorker:
         if frame.kind == protocol.ERROR:
             raise explained(job, _read_error(frame.payload))
         message = _read_call(frame.payload)
-        self._count += 1
-        if self._count > job.limits.suspensions:
-            raise job.error(LambdaTooManyCalls, f"made more than {job.limits.suspensions} bridge calls")
-        task = asyncio.ensure_future(self._bridge(job, message, result))
-        self._calls.add(task)
-        task.add_done_callback(self._calls.discard)
+        if (too_many := self._calls.count(job)) is not None:
+            raise too_many
+        _ = self._calls.start(self._bridge(job, message, result))
 
     async def _bridge(self, job: Job, message: _Called, result: asyncio.Future[bytes]) -> None:
         reply: dict[str, Any] = {"id": message.id}
         try:
-            reply["value"] = await job.bridge(message.method, message.argument)
+            reply["value"] = await self._calls.call(job, message.method, message.argument)
         except BridgeRefused as error:
             reply.update(code=error.code, message=error.message)
         except Exception as error:
@@ -235,7 +239,8 @@ class _Called(msgspec.Struct):
 
     id: int
     method: str
-    argument: Any
+    argument: msgspec.Raw
+    """Text until it is this call's turn: values take many times the room."""
 
 
 class _Raised(msgspec.Struct):

@@ -15,14 +15,17 @@ import msgspec
 import pydantic_monty as monty
 
 from .contract import (
-    BridgeRefused, Job, LambdaBroken, LambdaMissing, LambdaOutOfMemory, LambdaRaised, LambdaTooManyCalls, LambdaUnsupported,
-    SandboxError, decode_json, methods_of, one_line, timed_out, too_deep, too_large, too_much,
+    BridgeRefused, Job, LambdaBroken, LambdaMissing, LambdaOutOfMemory, LambdaRaised, LambdaUnsupported,
+    SandboxError, methods_of, one_line, timed_out, too_deep, too_large, too_much,
 )  # fmt: skip
 from .process import bound, kill
+from .turns import Turns
 
 _HEAD_ROOM = 256 * 2**20
 """Private memory of a worker beside the lambda's heap."""
 _RECURSION = 400
+_LARGE = 65_536
+"""Bytes of an answer that has to be taken before the next call begins."""
 _PREPARE = "import adf"
 _CALL = """
 import json as _json
@@ -47,10 +50,10 @@ class MontyWorker:
         self._checkout: Any = None
         self._started: asyncio.Future[Any] | None = None
         self._pid: int | None = None
-        self._calls: set[asyncio.Future[Any]] = set()
-        self._count = 0
-        self._too_many = False
-        self._too_large = 0
+        self._calls = Turns()
+        self._over: SandboxError | None = None
+        self._waits_for_one = False
+        """Whether the worker waits for the call it is making, and takes nothing else before its answer."""
 
     async def start(self, spare: bool) -> None:
         # No task, and shielded: a start that is given up has to come to its end, or its process would stay as a zombie.
@@ -86,24 +89,34 @@ class MontyWorker:
 
             await session.feed_run(_PREPARE, print_callback=write)
             # Without a statement it would not be counted, and the numbers of what follows would be others.
-            await session.feed_run(job.source.text + "\nNone", print_callback=write)
+            await self._fed(session.feed_start(job.source.text + "\nNone", print_callback=write, os=_wait))
             driver = _CALL.format(function=job.function)
-            returned = await session.feed_run(driver, inputs={"_argument": job.argument}, print_callback=write)
+            inputs = {"_argument": job.argument}
+            returned = await self._fed(session.feed_start(driver, inputs=inputs, print_callback=write, os=_wait))
         except monty.MontyError as error:
-            raise self._over_limit(job) or _explained(job, error) from None
-        over = self._over_limit(job)  # which it may have caught
-        if over is not None:
-            raise over
+            raise self._over or _explained(job, error) from None
+        if self._over is not None:  # which it may have caught
+            raise self._over
         if not isinstance(returned, str):
             raise job.error(LambdaBroken, "its result did not arrive as JSON")
-        if len(returned) > limits.output:
-            raise too_large(job, len(returned))
-        return returned.encode("utf-8", "backslashreplace")
+        result = returned.encode("utf-8", "backslashreplace")
+        if len(result) > limits.output:
+            raise too_large(job, len(result))
+        return result
+
+    async def _fed(self, beginning: Any) -> Any:
+        """What a piece of code gives, step by step: the steps tell when the worker takes what it was answered."""
+        step = await beginning
+        while not isinstance(step, monty.MontyComplete):
+            self._waits_for_one = isinstance(step, monty.AsyncFunctionSnapshot) and step.allow_eager_await
+            if isinstance(step, monty.AsyncFutureSnapshot):
+                self._calls.answers_taken(True)
+            step = await step.resume_auto()
+        return step.output
 
     def kill(self) -> None:
         """End the process and every bridge call under way."""
-        for call in self._calls:
-            call.cancel()
+        self._calls.close()
         if self._pid is not None:
             kill(self._pid)
             self._pid = None
@@ -119,9 +132,8 @@ class MontyWorker:
             await _to_its_end(self._pool.__aexit__(None, None, None))
 
     async def bridge_call(self, job: Job, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        self._count += 1
-        if self._count > job.limits.suspensions:
-            self._too_many = True
+        if (too_many := self._calls.count(job)) is not None:
+            self._over = too_many
             raise BridgeRefused("LIMIT", f"more than {job.limits.suspensions} bridge calls")
         if kwargs and not args:
             argument: Any = kwargs
@@ -131,27 +143,26 @@ class MontyWorker:
             raise BridgeRefused("INVALID_INPUT", f"adf.{method} takes one object, or its fields as keywords")
         try:
             text = msgspec.json.encode(argument)
-            plain = decode_json(text)
         except (TypeError, ValueError, msgspec.MsgspecError, RecursionError) as error:
             raise BridgeRefused("INVALID_INPUT", f"adf.{method} was given what JSON cannot hold: {error}") from None
         if len(text) > job.limits.output:
-            self._too_large = len(text)
+            self._over = too_large(job, len(text), "handed the bridge")
             raise BridgeRefused("LIMIT", f"adf.{method} was given {len(text)} bytes")
-        call = asyncio.ensure_future(job.bridge(method, plain))
-        self._calls.add(call)
-        try:
-            value = await call
-        finally:
-            self._calls.discard(call)
+        alone = self._waits_for_one
+        value = await self._calls.start(self._calls.call(job, method, text, first=alone))
         size = len(msgspec.json.encode(value))
         if size > job.limits.output:
             raise BridgeRefused("LIMIT", too_much(size, job.limits.output))
+        if size > _LARGE and not alone:
+            self._calls.answers_taken(False)
         return value
 
-    def _over_limit(self, job: Job) -> SandboxError | None:
-        if self._too_many:
-            return job.error(LambdaTooManyCalls, f"made more than {job.limits.suspensions} bridge calls")
-        return too_large(job, self._too_large, "handed the bridge") if self._too_large else None
+
+def _wait(*, name: str, args: tuple[Any, ...], is_async: bool, **_: Any) -> Any:
+    """The only thing that a lambda gets of the system while it is driven step by step: to sleep, as long as its time lasts."""
+    if is_async and name.endswith("sleep"):
+        return asyncio.sleep(args[0])
+    return monty.NOT_HANDLED
 
 
 async def _to_its_end(work: Any) -> None:
@@ -190,8 +201,8 @@ def _explained(job: Job, error: monty.MontyError) -> SandboxError:
 
 
 def _of_the_file(job: Job, inner: BaseException, text: str, line: int | None, frames: list[Any]) -> SandboxError:
-    if isinstance(inner, NotImplementedError) and "does not yet support" in text:
-        construct = text.partition("does not yet support ")[2]
+    construct = _lacking(inner, text)
+    if construct is not None:
         return job.error(LambdaUnsupported, f"Python lambdas have no {_without_article(construct)}: {_way_out(construct)}", line)
     if isinstance(inner, ModuleNotFoundError):
         return job.error(LambdaUnsupported, f"{text}: lambdas import a part of the standard library and nothing else; "
@@ -212,6 +223,18 @@ def _of_the_file(job: Job, inner: BaseException, text: str, line: int | None, fr
     return job.error(LambdaRaised, f"raised {name}: {text}" if text else f"raised {name}", line)
 
 
+def _lacking(inner: BaseException, text: str) -> str | None:
+    """The construct of Python that the interpreter says it has not got."""
+    if isinstance(inner, NotImplementedError):
+        if "import *" in text:
+            return "import *"
+        if "does not yet support" in text:
+            return text.partition("does not yet support ")[2]
+    if isinstance(inner, NameError) and text == "name 'super' is not defined":
+        return "super()"
+    return None
+
+
 def _without_article(construct: str) -> str:
     return construct.removeprefix("the ").removeprefix("a ")
 
@@ -222,6 +245,8 @@ _WAYS_OUT = {
     "'del'": "assign None, or use dict.pop",
     "global": "pass the value as an argument",
     "nonlocal": "return the value",
+    "import *": "import the names that are used",
+    "super()": "classes inherit nothing, so call the function that is meant by its name",
 }
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import AsyncGenerator
-from contextvars import ContextVar
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -21,15 +20,13 @@ from .contract import (
     JSON, Bridge, Console, Job, LambdaRaised, Outcome, SandboxError, SandboxLimits, Source, decode_json, timed_out,
     too_deep,
 )  # fmt: skip
+from .family import Family, family_here, inside
 
 MAX_WORKERS = 32
-"""Calls under way at once on one event loop; the others wait, on their own time. Calls made by calls do not count."""
+"""Calls under way at once on one event loop; the others wait, on their own time. Calls made by calls count in `family`."""
 
 SPARE_TIME = 60.0
 """Seconds a spare waits for a call."""
-
-_inside: ContextVar[bool] = ContextVar("beforehand_lambda", default=False)
-"""Whether this is a call made by a call. Such a one must not wait for those that wait for it."""
 
 
 class Worker(Protocol):
@@ -125,11 +122,19 @@ class _Pool:
             self._kept = True
             await anext(self._keeper)
         language = _language(job.source)
-        if _inside.get():
-            return await self._run(language, job)
+        here = family_here()
+        if here is not None:  # it must not wait for those that wait for it
+            family, depth = here
+            async with family.place(job, depth):
+                inside.set(here)
+                return await self._run(language, job)
         async with self._free:
-            _inside.set(True)  # in the context of the task that does this call, and of what its bridge does
-            return await self._run(language, job)
+            family = Family(job.limits.suspensions)
+            inside.set((family, 0))  # in the context of the task that does this call, and of what its bridge does
+            try:
+                return await self._run(language, job)
+            finally:
+                family.over = True
 
     async def _run(self, language: str, job: Job) -> bytes:
         worker = await self._take(language)

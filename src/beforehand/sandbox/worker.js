@@ -1,13 +1,17 @@
+const { stringify, parse } = JSON;
 // The worker's side of protocol.py: one call, then the host kills this process.
 //
 // A lambda shares this isolate, so everything used after its code has been loaded is taken from the globals before. The
 // token lives in this module's scope only. What a lambda can do to itself (write to standard output, end the process,
 // change prototypes) costs it its result and nobody else anything.
+//
+// This is no first line, because Deno looks for pragmas in comments before the first statement, and readying the patterns
+// for that takes a millisecond of every start.
 
-const { stringify, parse } = JSON;
 const { apply } = Reflect;
 const { freeze, create } = Object;
 const PromiseOf = Promise;
+const ProxyOf = Proxy;
 const ErrorOf = Error;
 const StringOf = String;
 const inspect = Deno.inspect;
@@ -15,9 +19,9 @@ const encoder = new TextEncoder();
 const encodeText = TextEncoder.prototype.encode;
 const decoder = new TextDecoder();
 const decodeText = TextDecoder.prototype.decode;
-const subarray = Object.getPrototypeOf(Uint8Array.prototype).subarray;
 const setBytes = Object.getPrototypeOf(Uint8Array.prototype).set;
 const lengthOf = Object.getOwnPropertyDescriptor(Object.getPrototypeOf(Uint8Array.prototype), "byteLength").get;
+const bufferOf = Object.getOwnPropertyDescriptor(Object.getPrototypeOf(Uint8Array.prototype), "buffer").get;
 const Bytes = Uint8Array;
 const toHex = Number.prototype.toString;
 const pad = String.prototype.padStart;
@@ -26,6 +30,7 @@ const execRegex = RegExp.prototype.exec;
 const then = Promise.prototype.then;
 const stdin = Deno.stdin;
 const readInput = Deno.stdin.read;
+const waitForInput = Deno.stdin.readSync;
 const stdout = Deno.stdout;
 const writeOutput = Deno.stdout.writeSync;
 const exit = Deno.exit;
@@ -33,47 +38,73 @@ const exit = Deno.exit;
 const encode = (text) => apply(encodeText, encoder, [text]);
 const decode = (bytes) => apply(decodeText, decoder, [bytes]);
 const size = (bytes) => apply(lengthOf, bytes, []);
+// A piece of bytes that have a buffer to themselves. Not `subarray`: it asks the array for its constructor, which a lambda
+// can replace, and would show it the token.
+const piece = (bytes, from, to) => new Bytes(apply(bufferOf, bytes, []), from, to - from);
 
 let token = "";
 let logLeft = 0;
 
 function send(kind, text) {
   const body = encode(text);
-  const length = apply(pad, apply(toHex, size(body), [16]), [8, "0"]);
-  writeAll(encode(token + kind + length));
-  writeAll(body);
+  const header = encode(token + kind + apply(pad, apply(toHex, size(body), [16]), [8, "0"]));
+  const frame = new Bytes(size(header) + size(body));
+  apply(setBytes, frame, [header]);
+  apply(setBytes, frame, [body, size(header)]);
+  writeAll(frame);
 }
 
 function writeAll(bytes) {
-  let done = 0;
-  while (done < size(bytes)) done += apply(writeOutput, stdout, [apply(subarray, bytes, [done])]);
+  const all = size(bytes);
+  let done = apply(writeOutput, stdout, [bytes]);
+  while (done < all) done += apply(writeOutput, stdout, [piece(bytes, done, all)]);
 }
 
 let buffer = new Bytes(65536);
 let filled = 0;
 
-async function receive() {
+// The first message: nothing else is to be done before it, and to wait with the thread is cheaper than with a promise.
+function receiveFirst() {
   while (true) {
-    if (filled >= 4) {
-      const wanted = buffer[0] * 16777216 + buffer[1] * 65536 + buffer[2] * 256 + buffer[3];
-      if (filled >= 4 + wanted) {
-        const text = decode(apply(subarray, buffer, [4, 4 + wanted]));
-        const rest = filled - 4 - wanted;
-        apply(setBytes, buffer, [apply(subarray, buffer, [4 + wanted, filled])]);
-        filled = rest;
-        return parse(text);
-      }
-      if (size(buffer) < 4 + wanted) grow(4 + wanted);
-    }
-    const count = await apply(readInput, stdin, [apply(subarray, buffer, [filled])]);
+    const message = received();
+    if (message !== undefined) return message;
+    const count = apply(waitForInput, stdin, [free()]);
     if (count === null) return null;
     filled += count;
   }
 }
 
+async function receive() {
+  while (true) {
+    const message = received();
+    if (message !== undefined) return message;
+    const count = await apply(readInput, stdin, [free()]);
+    if (count === null) return null;
+    filled += count;
+  }
+}
+
+function free() {
+  return piece(buffer, filled, size(buffer));
+}
+
+// The message that the buffer begins with, once all of it is there.
+function received() {
+  if (filled < 4) return undefined;
+  const end = 4 + buffer[0] * 16777216 + buffer[1] * 65536 + buffer[2] * 256 + buffer[3];
+  if (filled < end) {
+    if (size(buffer) < end) grow(end);
+    return undefined;
+  }
+  const text = decode(piece(buffer, 4, end));
+  apply(setBytes, buffer, [piece(buffer, end, filled)]);
+  filled -= end;
+  return parse(text);
+}
+
 function grow(wanted) {
   const larger = new Bytes(wanted);
-  apply(setBytes, larger, [apply(subarray, buffer, [0, filled])]);
+  apply(setBytes, larger, [piece(buffer, 0, filled)]);
   buffer = larger;
 }
 
@@ -97,6 +128,13 @@ function bridgeMethod(name) {
       send("C", text);
     });
   };
+}
+
+// A name that the host did not list is asked for all the same, and refused there with a code like any other. `then` and
+// `toJSON` are names that the language itself tries.
+function namedMethod(bridge, name) {
+  const method = bridge[name];
+  return method !== undefined || typeof name !== "string" || name === "then" || name === "toJSON" ? method : bridgeMethod(name);
 }
 
 async function answer() {
@@ -148,6 +186,7 @@ const missing = /[Ee]xport '.*' is not defined|Undefined export|does not provide
 
 async function load(source, name, type) {
   const options = { type };
+  if (!source.startsWith("#!")) source = ";" + source; // so that no comment comes first, see above
   const marked = URL.createObjectURL(new Blob([source + "\nexport { " + name + " as __lambda };\n"], options));
   try {
     return (await import(marked)).__lambda;
@@ -180,13 +219,14 @@ async function main() {
     // The first TypeScript of a process is slow; a spare gets it over with while it waits.
     await import(URL.createObjectURL(new Blob(["export const ready: number = 1;"], { type: "application/typescript" })));
   }
-  const job = await receive();
+  const job = receiveFirst();
   if (job === null) return;
   token = job.token;
+  grow(size(buffer)); // a buffer without the token: Deno reads the length of what it reads into where a lambda can listen
   logLeft = job.console;
   const bridge = create(null);
   for (const name of job.methods) bridge[name] = bridgeMethod(name);
-  Object.defineProperty(globalThis, "adf", { value: freeze(bridge), enumerable: true });
+  Object.defineProperty(globalThis, "adf", { value: new ProxyOf(freeze(bridge), { get: namedMethod }), enumerable: true });
   for (const name of Object.keys(quiet)) console[name] = quiet[name];
   for (const name of job.hidden) delete globalThis[name];
   const argument = parse(job.argument);

@@ -13,7 +13,7 @@ import hmac
 import logging
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -101,12 +101,18 @@ class Authority:
 
     def authorize(self, path: str) -> str:
         """Authorise a file as it is now. Returns the SHA-256 of what was authorised. `OSError` if it cannot be read."""
-        key = self._key(path)
-        if not key.endswith(LAMBDA_SUFFIXES):
-            raise ConfigError(f"{path!r} holds no lambda ({', '.join(LAMBDA_SUFFIXES)}), and authority is for code alone")
-        digest = _digest(self._read(path))
-        self._change(key, sha256=digest)
-        return digest
+        return self.authorize_all([path])[0]
+
+    def authorize_all(self, paths: Sequence[str]) -> list[str]:
+        """Authorise several files, or none of them. Returns the SHA-256 of each."""
+        digests: dict[str, str] = {}
+        for path in paths:
+            key = self._key(path)
+            if not key.endswith(LAMBDA_SUFFIXES):
+                raise ConfigError(f"{path!r} holds no lambda ({', '.join(LAMBDA_SUFFIXES)}), and authority is for code alone")
+            digests[key] = _digest(self._read(path))
+        self._change({key: {"sha256": digest} for key, digest in digests.items()})
+        return [digests[self._key(path)] for path in paths]
 
     def revoke(self, path: str) -> bool:
         """Take a file's authority away. Returns whether it had been given any. The file need not exist."""
@@ -116,17 +122,21 @@ class Authority:
             entry = book.files.get(key)
             if entry is None or not entry.sha256:
                 return False
-            self._store(book, key, msgspec.structs.replace(entry, sha256=""))
+            self._store(book, {key: msgspec.structs.replace(entry, sha256="")})
         return True
 
     def protect(self, path: str, protection: Protection) -> None:
         """Protect a file. `FileNotFoundError` if there is none, unless its protection is lifted."""
+        self.protect_all([path], protection)
+
+    def protect_all(self, paths: Sequence[str], protection: Protection) -> None:
+        """Protect several files, or none of them."""
         if protection not in PROTECTIONS:
             raise ConfigError(f"the protection is {protection!r}: expected {', '.join(PROTECTIONS)}")
-        if protection != "none":
+        for path in paths if protection != "none" else ():
             with self.folder.opened(path, os.O_RDONLY):
                 pass
-        self._change(self._key(path), protection=protection)
+        self._change({self._key(path): {"protection": protection} for path in paths})
 
     # --- the book ---
 
@@ -188,15 +198,14 @@ class Authority:
             raise ConfigError(f"{self.file}: it does not hold what `beforehand authorize` writes: {error}") from None
         return self._book
 
-    def _change(self, key: str, **changes: str) -> None:
+    def _change(self, changes: Mapping[str, Mapping[str, str]]) -> None:
         with self._locked():
             book = self._loaded()
-            self._store(book, key, msgspec.structs.replace(book.files.get(key, Entry()), **changes))
+            new = {key: msgspec.structs.replace(book.files.get(key, Entry()), **said) for key, said in changes.items()}
+            self._store(book, new)
 
-    def _store(self, book: _Book, key: str, entry: Entry) -> None:
-        files = {**book.files, key: entry}
-        if entry == Entry():
-            del files[key]
+    def _store(self, book: _Book, entries: Mapping[str, Entry]) -> None:
+        files = {key: entry for key, entry in {**book.files, **entries}.items() if entry != Entry()}
         data = msgspec.json.format(msgspec.json.encode(_Book(dict(sorted(files.items()))), order="sorted"), indent=2)
         temporary = self.file.with_name(f".{self.file.name}.{os.urandom(6).hex()}.new")
         try:

@@ -15,7 +15,7 @@ import msgspec
 from ..errors import BeforehandError
 from ..events import CustomEvent
 from ..frozen import Frozen, freeze
-from ..sandbox import BridgeRefused, Console, LambdaMissing, SandboxError, SandboxLimits, call
+from ..sandbox import BridgeRefused, Console, LambdaMissing, LambdaTooManyInside, SandboxError, SandboxLimits, call
 from ..signals import AbortSignal
 from . import methods, reach
 from .caller import MAX_DEPTH, Caller
@@ -55,6 +55,10 @@ class Bridge(Frozen):
         return (*EXCLUDED, *reach.tool_names(self.caller, self.gates))
 
     async def __call__(self, method: str, argument: Any) -> Any:
+        if self.signal is not None and self.signal.aborted:
+            raise BridgeRefused("INVALID_STATE", f"adf.{method} was not called: the run was aborted")
+        if asyncio.get_running_loop().time() >= self.deadline:  # a busy event loop may come late to its timers
+            raise BridgeRefused("INVALID_STATE", f"adf.{method} was not called: the lambda's time was over")
         if not isinstance(argument, Mapping):
             raise BridgeRefused("INVALID_INPUT", f"adf.{method} takes one object, not a {type(argument).__name__}")
         if not FLAGS.isdisjoint(argument):
@@ -170,6 +174,8 @@ async def _sys_lambda(bridge: Bridge, argument: Mapping[str, Any]) -> Any:
         )
     except LambdaMissing as error:
         raise BridgeRefused("NOT_FOUND", str(error)) from None
+    except LambdaTooManyInside as error:
+        raise BridgeRefused("LIMIT", str(error)) from None
     except SandboxError as error:
         raise BridgeRefused("FN_ERROR", str(error)) from None
     return outcome.value

@@ -20,6 +20,10 @@ logger = logging.getLogger("beforehand.lambdas")
 MAX_DEPTH = 8
 """Lambdas inside lambdas, and calls inside calls."""
 
+TURNS_TO_STOP = 10
+"""Turns of the event loop in which something that was cancelled can stop before it counts as left behind: what stops at all
+needs one for each task inside it."""
+
 Result = TypeVar("Result")
 
 _within: ContextVar[tuple[Any, ...]] = ContextVar("beforehand_within", default=())
@@ -33,20 +37,40 @@ class OnRecord(Exception):
     """Raised by work that was cancelled and has said itself what became of it."""
 
 
+class Errand:
+    """One thing that a lambda has the run do. Called, it says whether the lambda has left: nothing may begin for it then.
+
+    It needs saying beside the cancellation, which a handler or a hook can swallow, and which waits for the event loop.
+    """
+
+    __slots__ = ("_deadline", "left")
+
+    def __init__(self, deadline: float) -> None:
+        self._deadline = deadline
+        self.left = False
+
+    def __call__(self) -> bool:
+        return self.left or asyncio.get_running_loop().time() >= self._deadline
+
+
 class Caller:
     """One hook at work, or one tool that runs code. `asking` is its function, `call_id` the tool call it is about.
 
-    `failure` is a failure inside it that must end the run.
+    `deadline` is the event loop's time at which it has to be done, `failure` a failure inside it that must end the run.
     """
 
-    def __init__(self, run: RunState, asking: Any, *, name: str, where: str, seam: str, call_id: str | None) -> None:
+    def __init__(
+        self, run: RunState, asking: Any, *, name: str, where: str, seam: str, call_id: str | None, deadline: float
+    ) -> None:
         self.run, self.asking, self.name, self.where, self.seam, self.call_id = run, asking, name, where, seam, call_id
         counted = run.lambdas = run.lambdas or {}
         counted[call_id] = counted.get(call_id, 0) + 1
         self.id = f"lambda_{counted[call_id]}"
         self.prefix = self.id if call_id is None else f"{call_id}/{self.id}"
         self.calls = self.asks = 0
+        self.deadline = deadline
         self.failure: RunError | None = None
+        self._under_way: dict[asyncio.Future[Any], str] = {}
 
     @property
     def parent_id(self) -> str:
@@ -81,7 +105,10 @@ class Caller:
         begun = [call for call in self.run.calls.values() if call.id.startswith(f"{self.prefix}/") and call.tool is not None]
         return any(replay_policy(self.run, call)[0] == "never" for call in begun)
 
-    async def do(self, work: Coroutine[Any, Any, Result], what: str) -> Result:
+    def errand(self) -> Errand:
+        return Errand(self.deadline)
+
+    async def do(self, work: Coroutine[Any, Any, Result], what: str, errand: Errand) -> Result:
         """Do something with the run, in a task of its own. When the lambda ends first, the task is cancelled and left behind.
 
         What becomes of it then is recorded.
@@ -92,14 +119,17 @@ class Caller:
             work.close()
             raise
         task = asyncio.ensure_future(self._aside(work, chain))
+        self._under_way[task] = what
         try:
             await asyncio.wait({task})
         except asyncio.CancelledError:
+            errand.left = True
             task.cancel()
             leaving = asyncio.ensure_future(self._record_end(task, what))
             _leaving.add(leaving)
             leaving.add_done_callback(_leaving.discard)
             raise
+        del self._under_way[task]
         try:
             return task.result()
         except Stop as error:
@@ -114,11 +144,24 @@ class Caller:
 
     async def _record_end(self, task: asyncio.Future[Any], what: str) -> None:
         await asyncio.wait({task})
+        del self._under_way[task]
         if task.cancelled():
             await self.note("Cut", f"{what} was cancelled because {self.ended}")
         elif not isinstance(task.exception(), OnRecord):
             how = "finished" if task.exception() is None else "failed"
             await self.note("Late", f"{what} {how} although {self.ended}; what it gave was discarded")
+
+    async def leave(self) -> None:
+        """The caller's code has ended, and what it had begun is being cancelled. What does not stop is recorded now, because
+        the run may be over before it does."""
+        try:
+            for _ in range(TURNS_TO_STOP):
+                if not self._under_way:
+                    return
+                await asyncio.sleep(0)
+        finally:
+            for what in list(self._under_way.values()):
+                await self.note("LeftBehind", f"{what} goes on although {self.ended}. What it does is not known.")
 
     @property
     def ended(self) -> str:

@@ -23,6 +23,7 @@ from ..messages import (
     THINKING_LEVELS, AssistantMessage, Audio, Image, Message, Options, Request, SystemMessage, Text, Thinking, ToolCall,
     ToolMessage, ToolSpec, UserMessage, Video,
 )  # fmt: skip
+from .shape import Malformed, a_string, an_object, check_json, check_message, check_pairs, check_params
 
 OPTION_KEYS = ("maxTokens", "temperature", "topP", "thinkingBudget", "reasoning", "dynamicInstructions", "providerParams")
 
@@ -96,177 +97,146 @@ def read_request(value: Any, original: Request) -> Replace:
         raise Refused(f"returned a request that cannot be sent: {error}") from None
 
 
-class Malformed(Exception):
-    """What is wrong, and where."""
-
-
 def from_adf(value: Any, original: Request) -> Request:
     """The checks stand in the order of the format's own; the first that fails is the one reported."""
-    request = _object(value, "$", ("system", "messages", "tools", "options"))
-    _json_safe(value, "$")
-    system = _string(request, "system", "$")
+    request = an_object(value, "$", ("system", "messages", "tools", "options"))
+    check_json(value, "$")
+    system = a_string(request, "system", "$")
     messages = request.get("messages")
     if not isinstance(messages, list) or not messages:
         raise Malformed("$.messages must be a list with at least one message")
+    shown = _Shown(original.messages)
     for i, message in enumerate(messages):
-        _check_message(message, f"$.messages[{i}]", original.messages)
-    _check_pairs(messages)
+        check_message(message, f"$.messages[{i}]", shown.drawn(message))
+    names = check_pairs(messages)
     tools = _tools(request.get("tools"), original)
     options, dynamic = _read_options(request.get("options"), original.options)
-    read = [made for message in messages for made in _read_message(message, original.messages, messages)]
+    read = paired([made for message in messages for made in _read_message(message, shown, names)])
     return Request(f"{system}\n\n{dynamic}" if dynamic else system, tuple(read), tools, options)
 
 
-def _object(value: Any, where: str, keys: Sequence[str] | None = None) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise Malformed(f"{where} must be an object" + (f" of {', '.join(keys)}" if keys else ""))
-    unknown = [key for key in value if keys is not None and key not in keys]
-    if unknown:
-        raise Malformed(f"{where}.{unknown[0]} does not belong there: {where} has {', '.join(keys or ())}")
-    return value
+def paired(messages: list[Message]) -> list[Message]:
+    """Each result directly behind its call, as endpoints want it and the format does not: there it may come later.
 
-
-def _string(value: Mapping[str, Any], key: str, where: str, *, filled: bool = False) -> str:
-    found = value.get(key)
-    if not isinstance(found, str) or (filled and not found):
-        raise Malformed(f"{where}.{key} must be a string{' that is not empty' if filled else ''}")
-    return found
-
-
-def _json_safe(value: Any, where: str, inside: tuple[int, ...] = ()) -> None:
-    if value is None or isinstance(value, str | bool | int):
-        return
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise Malformed(f"{where} is {value!r}, which JSON cannot hold")
-    elif id(value) in inside:
-        raise Malformed(f"{where} contains itself")
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            if not isinstance(key, str):
-                raise Malformed(f"{where} has the key {key!r}, which is no string")
-            _json_safe(item, f"{where}.{key}", (*inside, id(value)))
-    elif isinstance(value, list):
-        for i, item in enumerate(value):
-            _json_safe(item, f"{where}[{i}]", (*inside, id(value)))
+    Results move up, in the order of the calls; nothing else changes its order. Only for messages whose calls and results
+    belong together.
+    """
+    waiting: set[str] = set()
+    for message in messages:
+        if isinstance(message, ToolMessage):
+            if message.tool_call_id not in waiting:
+                break
+            waiting.remove(message.tool_call_id)
+        elif waiting:
+            break
+        elif isinstance(message, AssistantMessage):
+            waiting = {call.id for call in message.tool_calls}
     else:
-        raise Malformed(f"{where} is a {type(value).__name__}, which JSON cannot hold")
+        return messages
+    results = {m.tool_call_id: m for m in messages if isinstance(m, ToolMessage)}
+    ordered: list[Message] = []
+    for message in messages:
+        if not isinstance(message, ToolMessage):
+            ordered.append(message)
+        if isinstance(message, AssistantMessage):
+            ordered += [results[call.id] for call in message.tool_calls]
+    return ordered
 
 
-# --- messages: checks ---
+class _Shown:
+    """The messages as they were shown, each looked through once however many that come back name it."""
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self._messages = messages
+        self._forms: dict[int, dict[str, Any]] = {}
+        self._parts: dict[int, dict[Any, Any]] = {}
+        self._drawn: dict[int, list[Any]] = {}
+        self._results: dict[str, ToolMessage] = {}
+        for message in messages:
+            if isinstance(message, ToolMessage):
+                self._results.setdefault(message.tool_call_id, message)
+
+    def number(self, message: Any) -> int | None:
+        """Which message this one was made from."""
+        seq = message.get("seq") if isinstance(message, dict) else None
+        if not isinstance(seq, int) or isinstance(seq, bool):
+            return None
+        return seq if 0 <= seq < len(self._messages) else None
+
+    def base(self, number: int | None) -> Message | None:
+        return None if number is None else self._messages[number]
+
+    def form(self, number: int) -> dict[str, Any]:
+        if number not in self._forms:
+            self._forms[number] = _message(self._messages[number])
+        return self._forms[number]
+
+    def drawn(self, message: Any) -> Sequence[Any]:
+        """Images the model has made. They have no place in the format, yet they were shown."""
+        number = self.number(message)
+        if number is None or not isinstance(base := self._messages[number], AssistantMessage):
+            return ()
+        if number not in self._drawn:
+            self._drawn[number] = [_block(part) for part in base.content if isinstance(part, Image)]
+        return self._drawn[number]
+
+    def part(self, number: int | None, block: Mapping[str, Any]) -> Any:
+        """The part that a block was made from, if it is unchanged."""
+        content = () if number is None else self._messages[number].content
+        if number is None or not content or isinstance(content, str):
+            return None
+        if number not in self._parts:
+            found = self._parts[number] = {}
+            for part in content:
+                form = _block(part)
+                found.setdefault(_mark(form), []).append((form, part))
+        return next((part for form, part in self._parts[number].get(_mark(block), ()) if same(block, form)), None)
+
+    def result(self, call_id: str) -> ToolMessage | None:
+        return self._results.get(call_id)
 
 
-def _check_message(message: Any, where: str, originals: Sequence[Message]) -> None:
-    _object(message, where)
-    role = message.get("role")
-    if role not in ("user", "assistant"):
-        raise Malformed(f'{where}.role is {role!r}: expected "user" or "assistant"')
-    content = message.get("content")
-    if isinstance(content, str):
-        return
-    if not isinstance(content, list):
-        raise Malformed(f"{where}.content must be a string or a list of blocks")
-    base = _base(message.get("seq"), originals)
-    drawn = [_block(p) for p in base.content if isinstance(p, Image)] if isinstance(base, AssistantMessage) else []
-    for i, block in enumerate(content):
-        if block not in drawn:  # an image the model made has no place in the format, yet it was shown there
-            _check_block(block, role, f"{where}.content[{i}]")
-
-
-_ROLES = {
-    "text": ("user", "assistant"), "thinking": ("assistant",), "tool_use": ("assistant",), "tool_result": ("user",),
-    "image_url": ("user",), "video_url": ("user",), "input_audio": ("user",),
-}  # fmt: skip
-
-
-def _check_block(block: Any, role: str, where: str) -> None:
-    kind = _object(block, where).get("type")
-    roles = _ROLES.get(kind) if isinstance(kind, str) else None
-    if roles is None:
-        raise Malformed(f"{where}.type is {kind!r}: expected one of {', '.join(_ROLES)}")
-    if role not in roles:
-        raise Malformed(f"{where} is a {kind} block, which a message of the {role} cannot hold")
+def _mark(block: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What tells most blocks apart, and is the same for those that are the same."""
+    kind = block["type"]
     if kind in ("text", "thinking"):
-        _string(block, kind, where)
-    elif kind == "tool_use":
-        _string(block, "id", where, filled=True)
-        _string(block, "name", where, filled=True)
-        if not isinstance(block.get("input", {}), dict):
-            raise Malformed(f"{where}.input must be an object")
-    elif kind == "tool_result":
-        _string(block, "tool_use_id", where, filled=True)
-        _string(block, "content", where)
-        if not isinstance(block.get("is_error", False), bool):
-            raise Malformed(f"{where}.is_error must be true or false")
-    else:
-        inner = _object(block.get(kind), f"{where}.{kind}")
-        for field in ("data", "format") if kind == "input_audio" else ("url",):
-            _string(inner, field, f"{where}.{kind}")
-
-
-def _check_pairs(messages: list[Any]) -> None:
-    """An id is used once; a result belongs to an earlier use that is still open; none stays open."""
-    seen: set[str] = set()
-    open_uses: dict[str, str] = {}
-    for i, message in enumerate(messages):
-        for j, block in enumerate(message["content"] if isinstance(message["content"], list) else ()):
-            where = f"$.messages[{i}].content[{j}]"
-            if block["type"] == "tool_use":
-                if block["id"] in seen:
-                    raise Malformed(f"{where}.id: {block['id']!r} is used a second time")
-                seen.add(block["id"])
-                open_uses[block["id"]] = where
-            elif block["type"] == "tool_result" and open_uses.pop(block["tool_use_id"], None) is None:
-                raise Malformed(f"{where}.tool_use_id: {block['tool_use_id']!r} is no earlier tool_use that waits for its result")
-    if open_uses:
-        use, where = next(iter(open_uses.items()))
-        raise Malformed(f"{where}: the tool_use {use!r} has no result")
+        return kind, block[kind], block.get("signature") if isinstance(block.get("signature"), str) else None, len(block)
+    if kind == "tool_use":
+        return kind, block["id"]
+    return kind, block[kind].get("data" if kind == "input_audio" else "url")
 
 
 # --- messages: reading ---
 
 
-def _read_message(message: Mapping[str, Any], originals: Sequence[Message], messages: list[Any]) -> list[Message]:
-    base = _base(message.get("seq"), originals)
-    if base is not None and same({k: v for k, v in message.items() if k != "seq"}, _message(base)):
+def _read_message(message: Mapping[str, Any], shown: _Shown, names: Mapping[str, str]) -> list[Message]:
+    number = shown.number(message)
+    base = shown.base(number)
+    if base is not None and number is not None and same({k: v for k, v in message.items() if k != "seq"}, shown.form(number)):
         return [base]
     content = message["content"]
     if message["role"] == "assistant":
-        return [_assistant(content, base)]
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        if isinstance(base, AssistantMessage):
+            return [msgspec.structs.replace(base, content=tuple([_part(block, shown, number) for block in blocks]))]
+        calls = any(block["type"] == "tool_use" for block in blocks)
+        parts = tuple([_part(block, shown, None) for block in blocks])
+        return [AssistantMessage(parts, "tool_calls" if calls else "stop", origin="hook")]
     if isinstance(content, str):
         if isinstance(base, SystemMessage):
             return [msgspec.structs.replace(base, content=content)]
         return [UserMessage(content, origin=base.origin) if isinstance(base, UserMessage) else UserMessage(content)]
     if any(block["type"] == "tool_result" for block in content):
-        return _results(content, originals, messages)
-    parts = _parts(content, base)
+        return _results(content, shown, names)
+    parts = tuple([_part(block, shown, number) for block in content])
     return [msgspec.structs.replace(base, content=parts) if isinstance(base, UserMessage) else UserMessage(parts)]
 
 
-def _base(seq: Any, originals: Sequence[Message]) -> Message | None:
-    """The message this one was made from."""
-    whole = isinstance(seq, int) and not isinstance(seq, bool)
-    return originals[seq] if whole and 0 <= seq < len(originals) else None
-
-
-def _assistant(content: Any, base: Message | None) -> AssistantMessage:
-    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
-    if not isinstance(base, AssistantMessage):
-        calls = any(block["type"] == "tool_use" for block in blocks)
-        return AssistantMessage(tuple(_part(b, ()) for b in blocks), "tool_calls" if calls else "stop", origin="hook")
-    return msgspec.structs.replace(base, content=tuple(_part(block, base.content) for block in blocks))
-
-
-def _parts(blocks: Sequence[Mapping[str, Any]], base: Message | None) -> tuple[Any, ...]:
-    old = getattr(base, "content", ())
-    return tuple(_part(block, () if isinstance(old, str) else old) for block in blocks)
-
-
-def _part(block: Mapping[str, Any], old: Sequence[Any]) -> Any:
+def _part(block: Mapping[str, Any], shown: _Shown, number: int | None) -> Any:
     """A block as a part: the one it was made from, where it is unchanged."""
-    for part in old:
-        if same(block, _block(part)):
-            return part
+    part = shown.part(number, block)
+    if part is not None:
+        return part
     kind = block["type"]
     if kind == "text":
         return Text(block["text"])
@@ -287,34 +257,28 @@ def _image(url: str) -> Image:
     return Image(url=url)
 
 
-def _results(blocks: list[Any], originals: Sequence[Message], messages: list[Any]) -> list[Message]:
-    """The results in a message, each with the images that stand behind it; then, as a message of the user, what stands before."""
-    results: list[Message] = []
-    leading: list[Any] = []
+def _results(blocks: list[Any], shown: _Shown, names: Mapping[str, str]) -> list[Message]:
+    """The results in a message, each with the images that stand behind it; then, as a message of the user, what else there is."""
+    results: list[tuple[Mapping[str, Any], list[Image]]] = []
+    others: list[Any] = []
     for block in blocks:
         if block["type"] == "tool_result":
-            results.append(_result(block, originals, messages))
+            results.append((block, []))
         elif block["type"] == "image_url" and results:
-            results[-1] = _with_image(results[-1], block)
+            results[-1][1].append(_image(block["image_url"]["url"]))
         else:
-            leading.append(block)
-    return [*results, UserMessage(_parts(leading, None))] if leading else results
+            others.append(_part(block, shown, None))
+    read: list[Message] = [_result(block, images, shown, names) for block, images in results]
+    return [*read, UserMessage(tuple(others))] if others else read
 
 
-def _result(block: Mapping[str, Any], originals: Sequence[Message], messages: list[Any]) -> ToolMessage:
-    call_id, content, is_error = block["tool_use_id"], block["content"], block.get("is_error", False)
-    for message in originals:
-        if isinstance(message, ToolMessage) and message.tool_call_id == call_id:
-            return msgspec.structs.replace(message, content=content, is_error=is_error)
-    uses = (b for m in messages if isinstance(m["content"], list) for b in m["content"] if b["type"] == "tool_use")
-    name = next(b["name"] for b in uses if b["id"] == call_id)
-    return ToolMessage(call_id, name, content, is_error, origin="hook")
-
-
-def _with_image(message: Message, block: Mapping[str, Any]) -> ToolMessage:
-    assert isinstance(message, ToolMessage)
-    before = (Text(message.content),) if isinstance(message.content, str) else message.content
-    return msgspec.structs.replace(message, content=(*before, _image(block["image_url"]["url"])))
+def _result(block: Mapping[str, Any], images: list[Image], shown: _Shown, names: Mapping[str, str]) -> ToolMessage:
+    call_id, text, is_error = block["tool_use_id"], block["content"], block.get("is_error", False)
+    content: str | tuple[Text | Image, ...] = (Text(text), *images) if images else text
+    base = shown.result(call_id)
+    if base is not None:
+        return msgspec.structs.replace(base, content=content, is_error=is_error)
+    return ToolMessage(call_id, names[call_id], content, is_error, origin="hook")
 
 
 def same(one: Any, other: Any) -> bool:
@@ -349,11 +313,11 @@ def _tools(tools: Any, original: Request) -> tuple[ToolSpec, ...]:
     found: dict[str, ToolSpec] = {}
     for i, tool in enumerate(tools):
         where = f"$.tools[{i}]"
-        name = _string(_object(tool, where), "name", where, filled=True)
+        name = a_string(an_object(tool, where), "name", where, filled=True)
         if name in found:
             raise Malformed(f"{where}.name: two tools are named {name!r}")
-        description = _string(tool, "description", where)
-        schema = _object(tool.get("input_schema"), f"{where}.input_schema")
+        description = a_string(tool, "description", where)
+        schema = an_object(tool.get("input_schema"), f"{where}.input_schema")
         base = old.get(name)
         unchanged = base is not None and base.description == description and same(schema, base.parameters)
         found[name] = base if base is not None and unchanged else ToolSpec(name, description, freeze(schema))
@@ -362,7 +326,7 @@ def _tools(tools: Any, original: Request) -> tuple[ToolSpec, ...]:
 
 def _read_options(value: Any, base: Options) -> tuple[Options, str]:
     """The options, and dynamic instructions, which belong to the system text here."""
-    options = _object(value, "$.options", OPTION_KEYS)
+    options = an_object(value, "$.options", OPTION_KEYS)
     for key in ("maxTokens", "thinkingBudget"):
         if key in options and (isinstance(options[key], bool) or not isinstance(options[key], int) or options[key] < 1):
             raise Malformed(f"$.options.{key} must be a whole number above 0")
@@ -370,14 +334,15 @@ def _read_options(value: Any, base: Options) -> tuple[Options, str]:
         number = options.get(key, 0)
         if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number <= most:
             raise Malformed(f"$.options.{key} must be a number from 0 to {most}")
-    dynamic = _string(options, "dynamicInstructions", "$.options") if "dynamicInstructions" in options else ""
-    reasoning = _object(options.get("reasoning", {}), "$.options.reasoning", ("effort",))
+    dynamic = a_string(options, "dynamicInstructions", "$.options") if "dynamicInstructions" in options else ""
+    reasoning = an_object(options.get("reasoning", {}), "$.options.reasoning", ("effort",))
     level = reasoning.get("effort", "off")
     if level not in THINKING_LEVELS:
         raise Malformed(f"$.options.reasoning.effort is {level!r}: expected one of {', '.join(THINKING_LEVELS)}")
-    params = _object(options.get("providerParams", {}), "$.options.providerParams")
+    params = an_object(options.get("providerParams", {}), "$.options.providerParams")
     if "thinkingBudget" in options:
         raise Malformed("$.options.thinkingBudget cannot be sent: say how hard to think with $.options.reasoning.effort")
+    check_params(params, {k: v for k, v in base.provider_params.items() if k in params and same(params[k], v)})
     kept = base.provider_params if same(params, base.provider_params) else freeze(params)
     changes = {"max_tokens": options.get("maxTokens"), "temperature": options.get("temperature"), "top_p": options.get("topP")}
     return msgspec.structs.replace(base, **changes, thinking_level=level, provider_params=kept), dynamic

@@ -12,7 +12,9 @@ from typing import Any, Literal, NamedTuple
 from ..decisions import Ask
 from ..errors import BeforehandError, ConfigError
 from ..hooks.hook import Hook
-from ..sandbox import Console, LambdaMissing, SandboxError, SandboxLimits, Source, call, check_language, close_spares
+from ..sandbox import (
+    Console, LambdaMissing, LambdaTooManyInside, SandboxError, SandboxLimits, Source, call, check_language, close_spares,
+)  # fmt: skip
 from ..tools import Tool, ToolContext, ToolResult, as_result, tool
 from .bridge import Bridge
 from .caller import Caller
@@ -114,8 +116,8 @@ class _CodeTools:
         authorized: bool,
     ) -> ToolResult:  # fmt: skip
         run, console = ctx.run._run, Console(limits.console)
-        caller = Caller(run, self, name=ctx.tool_name, where=step[0], seam="lambda", call_id=ctx.call_id)
         deadline = asyncio.get_running_loop().time() + limits.wall_time
+        caller = Caller(run, self, name=ctx.tool_name, where=step[0], seam="lambda", call_id=ctx.call_id, deadline=deadline)
         bridge = Bridge(workspace, limits, (step,), console, ctx.signal, deadline, caller, authorized, private=False)
         try:
             outcome = await call(
@@ -123,9 +125,12 @@ class _CodeTools:
             )
         except LambdaMissing as error:
             return _result(f"NOT_FOUND: {error}", console, is_error=True)
+        except LambdaTooManyInside as error:
+            return _result(f"LIMIT: {error}", console, is_error=True)
         except SandboxError as error:
             return _result(f"FN_ERROR: {error}", console, is_error=True)
         finally:
+            await caller.leave()
             if caller.failure is not None and (own := run.calls.get(ctx.call_id)) is not None:
                 own.failure = own.failure or caller.failure
         return _result(outcome.value, console)

@@ -12,6 +12,7 @@ from typing import Any, Unpack
 import msgspec
 
 from ..decisions import Decision, Interrupt
+from ..detach import in_thread
 from ..errors import ConfigError, HookDefinitionError, HookFailed
 from ..hooks.check import EndsRun, Refused
 from ..hooks.hook import Hook, HookOptions, unknown_seam
@@ -29,6 +30,9 @@ logger = logging.getLogger("beforehand.lambdas")
 MAX_TIMEOUT = 300.0
 HEAD_START = 0.02
 """How much sooner than the dispatcher the sandbox gives up, of the time a lambda has: so that it says what had been written."""
+
+LARGE = 250_000
+"""Bytes of JSON from which on a request is read in a thread: what comes from outside must not hold up the event loop."""
 
 
 def Lambda(
@@ -98,7 +102,7 @@ class LambdaFunction:
         console = Console(self.limits.console)
         caller = Caller(
             context.run._run, self, name=self.__name__, where=self.path, seam=self.spec.name,
-            call_id=context.run.parent_call_id if not self.spec.by_tool else _call_id(context),
+            call_id=context.run.parent_call_id if not self.spec.by_tool else _call_id(context), deadline=deadline,
         )  # fmt: skip
         interrupt = caller.run.interrupt
         try:
@@ -110,6 +114,7 @@ class LambdaFunction:
                 error.console = console.text  # type: ignore[union-attr]
             raise
         finally:
+            await caller.leave()
             if console.text:
                 logger.info("lambda %s:%s at %s wrote: %s", self.path, self.function, self.spec.name, console.text)
         self._end_run_if_a_call_said_so(caller, interrupt)
@@ -140,7 +145,10 @@ class LambdaFunction:
             source, self.function, self._argument(context), limits=self.limits, bridge=bridge, signal=signal, console=console,
             until=deadline,
         )  # fmt: skip
-        decided = self._decided(context, outcome.value)
+        if isinstance(context, ProviderCall) and len(msgspec.json.encode(outcome.value)) > LARGE:
+            decided = await in_thread(self._decided, context, outcome.value)
+        else:
+            decided = self._decided(context, outcome.value)
         return _Said([decided] if isinstance(decided, Decision) else decided or (), console.text) if console.text else decided
 
     async def close_with_agent(self) -> None:

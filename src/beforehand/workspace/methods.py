@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Protocol
 
 from ..errors import ConfigError
-from ..frozen import thaw
+from ..frozen import surely_json, thaw
 from ..sandbox import BridgeRefused
 from .authority import LAMBDA_SUFFIXES
 from .files import Workspace
@@ -31,13 +32,17 @@ def text_of(argument: Mapping[str, Any], name: str, default: str | None = None) 
 # --- files ---
 
 
+def _decoded(path: str, data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise BridgeRefused("INVALID_INPUT", f"{path!r} is no text in UTF-8") from None
+
+
 async def fs_read(place: Place, argument: Mapping[str, Any]) -> Any:
     path = text_of(argument, "path")
     data = place.workspace.read(path)
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        raise BridgeRefused("INVALID_INPUT", f"{path!r} is no text in UTF-8") from None
+    text = _decoded(path, data)
     first, last = argument.get("start_line"), argument.get("end_line")
     for name, line in (("start_line", first), ("end_line", last)):
         if line is not None and (isinstance(line, bool) or not isinstance(line, int) or line < 1):
@@ -72,11 +77,11 @@ async def fs_write(place: Place, argument: Mapping[str, Any]) -> Any:
         text = text_of(argument, "content")
     elif mode == "append":
         try:
-            text = place.workspace.read(path).decode() + text_of(argument, "content")
+            text = _decoded(path, place.workspace.read(path)) + text_of(argument, "content")
         except FileNotFoundError:
             text = text_of(argument, "content")
     elif mode == "edit":
-        text = _edited(place.workspace.read(path).decode(), argument.get("edits"))
+        text = _edited(_decoded(path, place.workspace.read(path)), argument.get("edits"))
     else:
         raise BridgeRefused("INVALID_INPUT", f"mode is {mode!r}: expected write, append or edit")
     data = text.encode("utf-8", "backslashreplace")
@@ -120,15 +125,27 @@ async def set_meta(place: Place, argument: Mapping[str, Any]) -> Any:
 
     def change(meta: dict[str, Any]) -> Any:
         if "value" in argument:
+            if not surely_json(argument["value"]):
+                raise BridgeRefused("INVALID_INPUT", "'value' holds what JSON cannot (NaN, Infinity), or too deep a nesting")
             meta[key] = argument["value"]
             return meta[key]
         old, delta = meta.get(key, 0), argument["delta"]
         if any(isinstance(n, bool) or not isinstance(n, int | float) for n in (old, delta)):
             raise BridgeRefused("INVALID_INPUT", f"a delta adds to a number, but {key!r} or the delta is none")
-        meta[key] = old + delta
+        meta[key] = _sum(old, delta)
         return meta[key]
 
     return place.workspace.change_meta(change)
+
+
+def _sum(old: float, delta: float) -> float:
+    try:
+        total = old + delta
+        if math.isfinite(total):  # for the others the file would say null
+            return total
+    except OverflowError:  # a whole number that no float can hold
+        pass
+    raise BridgeRefused("INVALID_INPUT", "the delta makes it no number, or a larger one than JSON is sure to hold")
 
 
 async def delete_meta(place: Place, argument: Mapping[str, Any]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -95,7 +96,7 @@ class Folder:
         if not parts:
             raise IsADirectoryError(f"{path!r} is the workspace itself")
         with self._parent(parts, make=True) as folder:
-            temporary = f".{parts[-1]}.{os.urandom(6).hex()}.new"
+            temporary = f".{parts[-1]}.{os.urandom(6).hex()}.new"  # as _UNFINISHED
             try:
                 fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _PLAIN, 0o644, dir_fd=folder)
                 with os.fdopen(fd, "wb") as file:
@@ -109,12 +110,20 @@ class Folder:
                 raise
 
     def files(self) -> Iterator[tuple[str, int]]:
-        """Every plain file, as its path and size, in the order of their paths. Symlinks are not followed."""
+        """Every plain file, as its path and size, in the order of their paths. Symlinks are not followed.
+
+        What goes while this looks is left out, and so is what a write has not finished.
+        """
         for folder, folders, names in os.walk(self.root):
             folders[:] = sorted(f for f in folders if f != PRIVATE)
             for name in sorted(names):
+                if _UNFINISHED.match(name):
+                    continue
                 full = os.path.join(folder, name)
-                found = os.lstat(full)
+                try:
+                    found = os.lstat(full)
+                except (FileNotFoundError, NotADirectoryError):
+                    continue
                 if stat.S_ISREG(found.st_mode):
                     yield Path(full).relative_to(self.root).as_posix(), found.st_size
 
@@ -135,6 +144,9 @@ class Folder:
         finally:
             os.close(fd)
 
+
+_UNFINISHED = re.compile(r"\..+\.[0-9a-f]{12}\.new\Z", re.DOTALL)
+"""Names of files that are being written, or were when a process was killed."""
 
 _PLAIN = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 """Never through a link, never into a child process, and never waiting for the other end of a named pipe."""

@@ -20,8 +20,9 @@ from ..settings import GRANTED
 from ..toolcall import conclude, nested_call, run_nested
 from ..tools import Tool
 from .caller import Caller, OnRecord
-from .codec import Malformed, from_adf
+from .codec import from_adf
 from .gates import Gates
+from .shape import Malformed
 
 ENDED = "The lambda that made this call ended first. What the tool did by then is not known."
 UNASKED = "The lambda that made this call ended before a person had answered: it was not run."
@@ -55,8 +56,8 @@ async def call_tool(caller: Caller, gates: Gates, name: str, argument: Mapping[s
     """Call a tool through the pipeline, like any nested call. Its result: data where it gave some, else its text."""
     tool = find_tool(caller, gates, name, authorized)
     call = nested_call(caller.next_call_id(), name, {k: v for k, v in argument.items() if k != "_full"}, caller.parent_id)
-    call.tool, call.whole = tool, argument.get("_full") is True
-    result = await caller.do(_through_the_pipeline(caller, call, authorized), f"call {call.id} ({name})")
+    call.tool, call.whole, call.left = tool, argument.get("_full") is True, caller.errand()
+    result = await caller.do(_through_the_pipeline(caller, call, authorized), f"call {call.id} ({name})", call.left)
     caller.failure = caller.failure or call.failure
     if result.is_error:
         raise BridgeRefused(_CODES.get(result.outcome, "TOOL_ERROR"), result.text[:2000])
@@ -69,15 +70,15 @@ async def _through_the_pipeline(caller: Caller, call: Call, authorized: bool) ->
     try:
         return await run_nested(caller.run, call)
     except asyncio.CancelledError:  # the lambda has ended; whoever watches still hears what became of the call
-        shown, begun = f"call {call.id} ({call.name})", call.id in caller.run.calls
-        if begun:
+        shown = f"call {call.id} ({call.name})"
+        if call.begun:
             await caller.note("Cut", f"{shown} was cancelled because {caller.ended}. What it did by then is not known.", call.id)
         elif call.asked is not None:
             await caller.note("Withdrawn", f"{call.asked_by} had asked a person about {shown}, but {caller.ended}.", call.id)
         else:
             await caller.note("Cut", f"{shown} was not run because {caller.ended}.", call.id)
         if call.outcome is None:
-            call.settle("aborted", ENDED if begun else UNASKED if call.asked else UNBEGUN)
+            call.settle("aborted", ENDED if call.begun else UNASKED if call.asked else UNBEGUN)
         await conclude(caller.run, call)
         raise OnRecord from None
 
@@ -106,8 +107,9 @@ async def model_invoke(caller: Caller, argument: Mapping[str, Any]) -> str:
             model = run.plan.resolve_model(str(argument["model"]))
         except ConfigError as error:
             raise BridgeRefused("INVALID_INPUT", str(error)) from None
+    left = caller.errand()
     try:
-        return await caller.do(ask_aside(run, request, caller.next_ask(), caller.asking, model), "adf.model_invoke")
+        return await caller.do(ask_aside(run, request, caller.next_ask(), caller.asking, model, left), "adf.model_invoke", left)
     except RequestBlocked as error:
         raise BridgeRefused("BLOCKED", str(error)) from None
     except HookFailed as error:
