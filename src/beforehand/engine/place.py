@@ -33,7 +33,7 @@ class Place:
             path = Path(url.removeprefix(SQLITE))
             self.journal = Journal(path, **options)
             self.dbos_url = SQLITE + str(path.with_name(path.stem + "-queue" + (path.suffix or ".db")))
-            self._leases = Leases(path.with_name(path.name + "-workers"))
+            self._leases = Leases(path.with_name(path.name + "-workers"), create=True)
         else:
             raise ConfigError("the database URL is postgresql://USER:PASSWORD@HOST:PORT/DATABASE or sqlite:///PATH")
         self._mine: Any = None

@@ -28,12 +28,13 @@ class Leases:
     takes all of them back when it closes the file once. So those of one process are told apart here.
 
     Each lease is held twice, and whoever wants a run must get both: in a file of its own (`-locks`), which somebody who
-    tidies up may delete, and in the database itself, with which the runs would be gone too.
+    tidies up may delete, and in the database itself, with which the runs would be gone too. `create` makes an empty file in
+    its place, for locks that belong to no database.
     """
 
-    def __init__(self, database: Path) -> None:
+    def __init__(self, database: Path, create: bool = False) -> None:
         self._own = _Locks(database.with_name(database.name + "-locks"), 0, os.O_CREAT)
-        self._database = _Locks(database, IN_DATABASE, 0)
+        self._database = _Locks(database, IN_DATABASE, os.O_CREAT if create else 0)
         self._guard = threading.Lock()
         self._pid = 0
         self._begin()
