@@ -13,6 +13,8 @@ import tempfile
 from pathlib import Path
 from urllib.parse import quote
 
+from .connection import connect
+
 
 def connect_readonly(path: Path, timeout: float) -> sqlite3.Connection:
     """A connection that never changes `path`. Raises `sqlite3.Error` if it cannot be read, `OSError` if it cannot be copied."""
@@ -32,7 +34,7 @@ def connect_readonly(path: Path, timeout: float) -> sqlite3.Connection:
 
 def _connect(path: Path, how: str, timeout: float) -> sqlite3.Connection:
     where = f"file:{quote(str(path.absolute()))}?{how}"
-    return sqlite3.connect(where, uri=True, isolation_level=None, check_same_thread=False, timeout=timeout)
+    return connect(where, timeout)
 
 
 def _copied(path: Path, log: Path, timeout: float) -> sqlite3.Connection:
@@ -41,7 +43,7 @@ def _copied(path: Path, log: Path, timeout: float) -> sqlite3.Connection:
         copy = Path(folder) / "journal"
         shutil.copyfile(path, copy)
         shutil.copyfile(log, copy.with_name("journal-wal"))
-        db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, timeout=timeout)
+        db = connect("file::memory:", timeout)
         with contextlib.closing(sqlite3.connect(copy)) as source:
             source.backup(db)
     return db

@@ -34,9 +34,6 @@ FOLD_COMMITS = 1000
 _PAUSE = 0.005
 """Seconds between two tries to write, in a thread that waits for another process."""
 
-_OF_PARENTS: list[Any] = []
-"""Connections that forks have inherited."""
-
 Change: TypeAlias = Callable[Concatenate[sqlite3.Connection, P], T]
 
 Entry = tuple[str, int, bytes]
@@ -110,8 +107,6 @@ class Journal(Queries):
 
     def _after_fork(self) -> None:
         if self._pid != os.getpid():
-            if self._db is not None:
-                _OF_PARENTS.append(self._db)  # SQLite forbids to use it here, and even to close it
             self._begin()
             self._pid = os.getpid()
 
@@ -140,6 +135,10 @@ class Journal(Queries):
                 self._db.close()
                 self._leases.closed()
             self._db = self._wal = None
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        if (wal := getattr(self, "_wal", None)) is not None:  # the connection closes itself
+            close(wal)
 
     # --- writing ---
 
