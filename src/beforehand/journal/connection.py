@@ -17,11 +17,18 @@ class Connection(sqlite3.Connection):
     Whichever thread lets go of it does that: no other one can be using it then.
     """
 
+    when_closed: Callable[[], None] | None = None
     _opened_by = 0  # of one that could not be opened
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._opened_by = os.getpid()
+
+    def close(self) -> None:
+        super().close()
+        told, self.when_closed = self.when_closed, None
+        if told is not None:
+            told()
 
     def __del__(self, getpid: Callable[[], int] = os.getpid) -> None:  # as the interpreter ends, `os` may be gone
         if self._opened_by == getpid():

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from ..errors import JournalError, JournalUnreadable
 from .chain import seal
-from .connection import connect
+from .connection import Connection, connect
 from .layout import FILE_FORMAT, LAYOUTS, TABLE, Layout
 from .readonly import connect_readonly
 
@@ -28,7 +28,7 @@ CREATE TABLE IF NOT EXISTS runs (
 {TABLE}"""
 
 
-def open_database(path: Path, key: bytes | None, readonly: bool) -> tuple[sqlite3.Connection, Layout]:
+def open_database(path: Path, key: bytes | None, readonly: bool) -> tuple[Connection, Layout]:
     """A connection to the journal `path`, made if need be, and its layout. Raises `JournalUnreadable` for anything else."""
     try:
         if readonly and not path.is_file():

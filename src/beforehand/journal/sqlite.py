@@ -17,6 +17,7 @@ from .body import encode as encode
 from .chain import chained, seal
 from .lease import Lease, leases_at
 from .opening import BEGIN_LOG, BUSY_SECONDS, JournalBusy, RunExists, as_error, open_database
+from .connection import Connection
 from .contents import SqliteContents
 from .files import Files
 from .late import Late
@@ -72,7 +73,7 @@ class Journal(Queries):
     def _begin(self) -> None:
         """Nothing is open yet: of a new journal, and of one that a fork has brought into another process."""
         self._lock = threading.RLock()
-        self._db: sqlite3.Connection | None = None
+        self._db: Connection | None = None
         self._layout: Layout  # both once it is open
         self._files: Files
         self._folding = self._emptying = False
@@ -97,6 +98,7 @@ class Journal(Queries):
                 if self._db is None:
                     self._db, self._layout = open_database(self.path, self._key, self.readonly)
                     self._leases.opened()
+                    self._db.when_closed = self._leases.closed
                     self._files = Files(self.path)
         return self._db
 
@@ -133,7 +135,6 @@ class Journal(Queries):
                 os.close(self._wal)
             if self._db is not None:
                 self._db.close()
-                self._leases.closed()
             self._db = self._wal = None
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
