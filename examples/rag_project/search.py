@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import re
 import sqlite3
 from functools import cache
@@ -14,8 +15,9 @@ NOTES = Path(__file__).parent / "agent" / "notes"
 
 @cache
 def index() -> sqlite3.Connection:
-    """Made when it is first needed, in memory."""
+    """Made when it is first needed, in memory. It stays as long as the process."""
     db = sqlite3.connect(":memory:", check_same_thread=False)
+    atexit.register(db.close)
     db.execute("CREATE VIRTUAL TABLE notes USING fts5(path, content, tokenize = 'porter')")
     files = [(file.name, file.read_text(encoding="utf-8").strip()) for file in sorted(NOTES.glob("*.txt"))]
     db.executemany("INSERT INTO notes VALUES (?, ?)", files)

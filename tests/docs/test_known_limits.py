@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from durable.files import on_files
 
 from beforehand import (
     Agent, Approve, Ask, AssistantMessage, Block, Hook, HookFailed, Image, Interrupt, Limits, Loop, NothingToContinue, Replace,
@@ -357,6 +358,7 @@ async def test_a_pattern_at_9_does_not_see_through_the_escapes_of_json_arguments
     assert seen == ["SECRET"]
 
 
+@on_files
 async def test_who_may_write_to_an_engines_database_can_run_code_in_its_workers(tmp_path: Path) -> None:
     pytest.importorskip("dbos", reason='NOT TESTED: pip install "beforehand[durable]"')
     from dbos import DBOSClient

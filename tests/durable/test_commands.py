@@ -12,6 +12,7 @@ import pytest
 from cli.command import beforehand
 from docs.pages import ROOT, blocks_of
 from durable.cluster import PASSWORD, Cluster
+from durable.files import on_files
 from durable.workers import SERVED, Worker
 
 from beforehand import Approve
@@ -165,6 +166,7 @@ class TestWrong:
         said = self.said(2, "submit", "a", "go", "--database-url", "sqlite:///x.db", PYTHONPATH=path)
         assert said == 'error: this command needs an extra: pip install "beforehand[durable]"'
 
+    @on_files
     def test_a_run_id_that_no_worker_could_carry(self, tmp_path):
         said = self.said(2, "submit", "a", "go", "--run-id", "a\u202e\nb", BEFOREHAND_DATABASE_URL=f"sqlite:///{tmp_path}/x.db")
         assert said == r"error: run_id='a\u202e\nb': expected a text of printable characters"

@@ -6,11 +6,13 @@ import asyncio
 import os
 import signal
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from durable.cluster import Cluster
 from durable.crashing import crash
+from durable.files import CAN, on_files
 from durable.workers import Worker
 
 from beforehand import Agent, Approve, Ask, Deny, Edit, ToolResult, hook, tool
@@ -21,6 +23,10 @@ from beforehand.errors import (
 )  # fmt: skip
 from beforehand.journal import open_journal, verify
 from beforehand.testing import FunctionModel, text, tool_call
+
+
+NOT_REACHED = "postgresql://127.0.0.1:1/runs"
+"""What is refused before the database is asked."""
 
 
 def paying(request):
@@ -224,6 +230,7 @@ def ask_first(call):
 
 
 class TestOnOneMachine:
+    @on_files
     async def test_the_same_engine_runs_on_two_sqlite_files(self, tmp_path):
         where = f"sqlite:///{tmp_path / 'runs.db'}"
         agents = {"asker": Agent(model=FunctionModel(paying), tools=[pay_for_real], hooks=[ask_first])}
@@ -237,13 +244,24 @@ class TestOnOneMachine:
             assert verify(open_journal(tmp_path / "runs.db", readonly=True)) == []
 
 
+    @pytest.mark.skipif(CAN, reason="NOT TESTED: how a SQLite that is too old is refused, because this one is not")
+    def test_a_sqlite_that_is_too_old_for_the_queue_is_refused_in_one_line(self, tmp_path):
+        with pytest.raises(ConfigError) as caught:
+            Engine(f"sqlite:///{tmp_path / 'runs.db'}")
+        assert str(caught.value) == (
+            "the queue of runs cannot be in a SQLite file here: DBOS needs SQLite 3.42 or newer from Python 3.12 on, and this "
+            f"Python has {sqlite3.sqlite_version}: use postgresql://..., or a Python with a newer SQLite"
+        )
+        assert list(tmp_path.iterdir()) == []
+
+
 class TestWorkers:
     async def test_workers_killed_at_random_moments_lose_no_run_and_repeat_nothing(self, url, tmp_path):
         seen = await crash(url, tmp_path, runs=8, kills=5, seed=7)
         assert (seen["wrong"], seen["runs"], seen["kills"]) == ([], 8, 5)
         assert seen["resumed"] > 0
 
-    @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
+    @pytest.mark.parametrize("kind", ["postgres", pytest.param("sqlite", marks=on_files)])
     async def test_a_call_cut_off_between_intent_and_outcome_is_not_made_again_by_the_worker_that_takes_over(
         self, kind, url, effects
     ):
@@ -263,7 +281,7 @@ class TestWorkers:
             await until(lambda: any("1 of its runs go on elsewhere" in line for line in second.lines))
             assert await asyncio.to_thread(second.stop) == 0
 
-    @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
+    @pytest.mark.parametrize("kind", ["postgres", pytest.param("sqlite", marks=on_files)])
     async def test_a_run_that_was_given_up_is_taken_up_when_a_person_settles_its_call(
         self, kind, url, effects, postgres: Cluster
     ):
@@ -277,7 +295,7 @@ class TestWorkers:
             if kind == "postgres":
                 postgres.execute(given_up.format("dbos."), url.rpartition("/")[2])
             else:
-                with sqlite3.connect(effects.with_name("runs-queue.db")) as db:
+                with closing(sqlite3.connect(effects.with_name("runs-queue.db"), isolation_level=None)) as db:
                     db.execute(given_up.format(""))
             second = await asyncio.to_thread(Worker(where, effects).ready)
             with pytest.raises(RunError, match="could not be carried on"):
@@ -385,19 +403,19 @@ class TestWrongAgents:
     )
     def test_agents_are_checked_when_the_engine_is_made(self, agents, said):
         with pytest.raises(ConfigError, match=said):
-            Engine("sqlite:///x.db", agents)
+            Engine(NOT_REACHED, agents)
 
     @pytest.mark.parametrize(
         "limits", [{"concurrency": 0}, {"worker_concurrency": True}, {"rate": (1,)}, {"rate": (0, 1)}, {"rate": 5}]
     )
     def test_limits_that_can_never_work_are_refused(self, limits):
         with pytest.raises(ConfigError, match=r"QueueLimits\("):
-            Engine("sqlite:///x.db", limits=QueueLimits(**limits))
+            Engine(NOT_REACHED, limits=QueueLimits(**limits))
 
     @pytest.mark.parametrize("run_id", ["", "a/b", "a#1", 5])
     async def test_a_run_id_is_a_text_without_the_signs_that_have_a_meaning(self, run_id):
         with pytest.raises(ConfigError, match="expected a text without"):
-            await Engine("sqlite:///x.db").submit("a", "go", run_id=run_id)
+            await Engine(NOT_REACHED).submit("a", "go", run_id=run_id)
 
     @pytest.mark.parametrize(
         ("run_id", "said"),
@@ -408,8 +426,8 @@ class TestWrongAgents:
     )  # fmt: skip
     async def test_a_run_id_that_no_worker_could_carry_is_refused_at_once(self, run_id, said):
         with pytest.raises(ConfigError, match=said):
-            await Engine("sqlite:///x.db").submit("a", "go", run_id=run_id)
+            await Engine(NOT_REACHED).submit("a", "go", run_id=run_id)
 
     async def test_an_engine_without_agents_carries_nothing(self):
         with pytest.raises(ConfigError, match="a worker needs agents"):
-            await Engine("sqlite:///x.db").start()
+            await Engine(NOT_REACHED).start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import shutil
 import subprocess
@@ -110,6 +111,8 @@ async def test_a_run_is_held_though_the_file_with_its_lock_is_deleted(tmp_path: 
     (tmp_path / "runs.db-locks").unlink()
     if closed:
         await working.agent.aclose()
+        assert Journal(path, readonly=True).has("R")
+        gc.collect()  # that one went out of scope, with the last connection
     for _ in range(2):  # the first to come makes the file anew
         assert "RunBusy: run R is going on in another process" in await elsewhere(path)
     assert [run.state for run in summaries(Journal(path, readonly=True))] == ["running"]

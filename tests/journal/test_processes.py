@@ -29,11 +29,10 @@ def talker(path: Path, replies: list[Any] | None = None, **options: Any) -> Agen
     return Agent(model=ScriptedModel(replies or SAY), journal=Journal(path, durability="normal"), **options)
 
 
-def python(code: str, *args: object, **options: Any) -> subprocess.CompletedProcess[str]:
+def python(code: str, *args: object, flags: tuple[str, ...] = (), **options: Any) -> subprocess.CompletedProcess[str]:
     """A program of its own."""
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code), *map(str, args)], capture_output=True, text=True, timeout=120, **options
-    )
+    words = [sys.executable, *flags, "-c", textwrap.dedent(code), *map(str, args)]
+    return subprocess.run(words, capture_output=True, text=True, timeout=120, **options)
 
 
 # --- who may go on --------------------------------------------------------------------------------
@@ -340,6 +339,47 @@ def test_a_fork_uses_a_connection_of_its_own(tmp_path: Path) -> None:
     assert {row.run_id for row in journal.runs()} == {"parent", "child", "parent again"}
     assert verify(journal) == []
     journal.close()
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="this system does not say which files are open")
+def test_a_journal_that_nobody_closes_is_closed_when_it_goes_out_of_scope(tmp_path: Path) -> None:
+    code = """
+        import asyncio, contextlib, gc, os, sys, threading
+        from beforehand import Agent
+        from beforehand.testing import FunctionModel, text
+
+        def record():
+            agent = Agent(model=FunctionModel(lambda request: text("hello")), journal=sys.argv[1])
+            asyncio.run(agent.run("a"))
+            assert {"runs.db", "runs.db-wal", "runs.db-shm", "runs.db-locks"} == still_open()
+            return agent
+
+        def still_open():
+            found = set()
+            for number in os.listdir("/proc/self/fd"):
+                with contextlib.suppress(OSError):
+                    found.add(os.path.basename(os.readlink(f"/proc/self/fd/{number}")).removesuffix(" (deleted)"))
+            return {name for name in found if name.startswith("runs.db")}
+
+        agents = [record()]
+        agents.append(agents)  # a cycle, which another thread collects
+        del agents
+        other = threading.Thread(target=gc.collect)
+        other.start()
+        other.join()
+        assert not still_open(), still_open()
+
+        agent = record()
+        child = os.fork()
+        if child == 0:  # has not used its parent's journal, and lets go of it
+            del agent
+            gc.collect()
+            os._exit(0 if "runs.db-shm" in still_open() else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        asyncio.run(agent.run("b"))  # and the end of the process finds it open
+    """
+    done = python(code, tmp_path / "runs.db", flags=("-W", "error"))
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 async def test_a_relative_path_means_where_it_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

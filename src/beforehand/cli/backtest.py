@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -31,8 +31,8 @@ async def run_backtest(journal: str, hooks: tuple[Path, ...], since: int, as_jso
     def for_loop(loop: str) -> HookSet:
         return HookSet(source.current.hooks, loop)
 
-    with _progress(as_json) as progress:
-        report = await backtest(open_journal(journal, readonly=True), for_loop, since=since, progress=progress)
+    with _progress(as_json) as progress, closing(open_journal(journal, readonly=True)) as book:
+        report = await backtest(book, for_loop, since=since, progress=progress)
     if as_json:
         json_lines([*report.differences, {"runs": report.runs, "values": report.values, **report.counts}])
     else:

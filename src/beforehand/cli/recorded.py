@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
@@ -64,7 +65,8 @@ def runs(
         from .lines import moment
         from .runs import show_runs
 
-        show_runs(reader(journal), states=tuple(state or ()), since=moment(since), as_json=as_json, plain=plain)
+        with closing(reader(journal)) as book:
+            show_runs(book, states=tuple(state or ()), since=moment(since), as_json=as_json, plain=plain)
 
 
 def trace(
@@ -84,13 +86,13 @@ def trace(
         from . import trace as page
         from .lines import moment
 
-        book = reader(journal)
-        if hooks:
-            page.show_hooks(book, run, since=moment(since), as_json=as_json, plain=plain)
-        elif run is None:
-            raise ConfigError("trace needs the id of a run (`beforehand runs` lists them), or --hooks")
-        else:
-            page.show_trace(book, run, as_json=as_json, plain=plain, full=full)
+        with closing(reader(journal)) as book:
+            if hooks:
+                page.show_hooks(book, run, since=moment(since), as_json=as_json, plain=plain)
+            elif run is None:
+                raise ConfigError("trace needs the id of a run (`beforehand runs` lists them), or --hooks")
+            else:
+                page.show_trace(book, run, as_json=as_json, plain=plain, full=full)
 
 
 def export(
@@ -104,7 +106,8 @@ def export(
     with reported(debug):
         from .runs import export_run
 
-        export_run(reader(journal), run, out, raw)
+        with closing(reader(journal)) as book:
+            export_run(book, run, out, raw)
 
 
 def verify(
@@ -116,7 +119,8 @@ def verify(
     with reported(debug):
         from .runs import verify_journal
 
-        code = verify_journal(reader(journal, key_env))
+        with closing(reader(journal, key_env)) as book:
+            code = verify_journal(book)
     raise typer.Exit(code)
 
 
@@ -136,11 +140,13 @@ def approvals(
         from . import approvals as page
 
         if answer:
-            asyncio.run(page.answer(writer(journal, key_env), words or ()))
+            with closing(writer(journal, key_env)) as book:
+                asyncio.run(page.answer(book, words or ()))
         elif words:
             raise ConfigError(f"approvals {words[0]!r}: to answer, write --answer RUN CALL {page.FORMS}")
         else:
-            page.show_waiting(reader(journal), as_json=as_json, plain=plain)
+            with closing(reader(journal)) as book:
+                page.show_waiting(book, as_json=as_json, plain=plain)
 
 
 def settle(
@@ -156,7 +162,8 @@ def settle(
     with reported(debug):
         from . import approvals as page
 
-        asyncio.run(page.settle(writer(journal, key_env), run, call, result, failed))
+        with closing(writer(journal, key_env)) as book:
+            asyncio.run(page.settle(book, run, call, result, failed))
 
 
 def resume(
@@ -185,12 +192,12 @@ def resume(
         from .resume import resume_job
         from .run import Job
 
-        job = Job(
-            prompt="", model=model, base_url=base_url, hooks=tuple(hooks or ()), tools=tuple(tools or ()),
-            instructions=instructions, as_json=as_json, wire=wire, plain=plain, journal=writer(journal, key_env),
-            project=project,
-        )  # fmt: skip
-        code = asyncio.run(resume_job(job, run, answer or (), strict=strict, anyway=anyway))
+        with closing(writer(journal, key_env)) as book:
+            job = Job(
+                prompt="", model=model, base_url=base_url, hooks=tuple(hooks or ()), tools=tuple(tools or ()),
+                instructions=instructions, as_json=as_json, wire=wire, plain=plain, journal=book, project=project,
+            )  # fmt: skip
+            code = asyncio.run(resume_job(job, run, answer or (), strict=strict, anyway=anyway))
     raise typer.Exit(code)
 
 

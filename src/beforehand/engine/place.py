@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import sqlite3
+import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +22,8 @@ SQLITE = "sqlite:///"
 class Place:
     """A `database_url`: the journal in it, the URL for DBOS, and the signs of life of its workers.
 
-    `postgresql://...` serves any number of machines, `sqlite:///PATH` one. Raises `ConfigError` for anything else.
+    `postgresql://...` serves any number of machines, `sqlite:///PATH` one. Raises `ConfigError` for anything else,
+    and where DBOS cannot use SQLite.
     """
 
     def __init__(self, url: str, **options: Any) -> None:
@@ -30,6 +33,7 @@ class Place:
             self.journal = PostgresJournal(url, **options)
             self.dbos_url = "postgresql://" + url.partition("://")[2]
         elif isinstance(url, str) and url.startswith(SQLITE) and url != SQLITE:
+            _check_sqlite()
             path = Path(url.removeprefix(SQLITE))
             self.journal = Journal(path, **options)
             self.dbos_url = SQLITE + str(path.with_name(path.stem + "-queue" + (path.suffix or ".db")))
@@ -91,6 +95,18 @@ class Place:
         db = connect(self.url)
         db.execute("LISTEN beforehand")
         return db
+
+
+def _check_sqlite() -> None:
+    """From Python 3.12 on DBOS counts on `unixepoch('subsec')`, which older SQLites answer with NULL or do not have."""
+    if sys.version_info >= (3, 12):
+        with contextlib.closing(sqlite3.connect(":memory:")) as db, contextlib.suppress(sqlite3.OperationalError):
+            if db.execute("SELECT unixepoch('subsec')").fetchone() != (None,):
+                return
+        raise ConfigError(
+            f"the queue of runs cannot be in a SQLite file here: DBOS needs SQLite 3.42 or newer from Python 3.12 on, and this "
+            f"Python has {sqlite3.sqlite_version}: use postgresql://..., or a Python with a newer SQLite"
+        )
 
 
 def number_of(worker: str) -> int:

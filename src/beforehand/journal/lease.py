@@ -35,7 +35,7 @@ class Leases:
     def __init__(self, database: Path, create: bool = False) -> None:
         self._own = _Locks(database.with_name(database.name + "-locks"), 0, os.O_CREAT)
         self._database = _Locks(database, IN_DATABASE, os.O_CREAT if create else 0)
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()  # a connection that goes out of scope says so at any moment, also amid what is below
         self._pid = 0
         self._begin()
 
@@ -55,13 +55,13 @@ class Leases:
             self._after_fork()
             if row in self._held:
                 raise RunBusy(f"run {run_id} is going on in this process: wait for it, or use its result")
-            if fcntl is not None:
-                if not self._own.lock(row, self._held):
-                    raise _busy(run_id)
-                if not self._database.lock(row, self._held):
-                    self._own.unlock(row)
-                    raise _busy(run_id)
-            self._held.add(row)
+            self._held.add(row)  # before it is locked: whoever locks again what is held may come in between
+            try:
+                if fcntl is not None and not (self._own.lock(row, self._held) and self._database.lock(row, self._held)):
+                    raise RunBusy(f"run {run_id} is going on in another process: wait for it, or use its result")
+            except BaseException:
+                self._unlock(row)
+                raise
         return Lease(self, row)
 
     def is_held(self, row: int) -> bool:
@@ -74,10 +74,13 @@ class Leases:
     def give_back(self, row: int) -> None:
         with self._guard:
             if row in self._held and self._pid == os.getpid():
-                self._held.discard(row)
-                if fcntl is not None:
-                    self._database.unlock(row)
-                    self._own.unlock(row)
+                self._unlock(row)
+
+    def _unlock(self, row: int) -> None:
+        self._held.discard(row)
+        if fcntl is not None:
+            self._database.unlock(row)
+            self._own.unlock(row)
 
     # SQLite gives back every lock on a database when this process closes its last connection, and so does the system when
     # this process closes the file once. So ours are taken again after the one, and the other waits until there is none.
@@ -98,10 +101,6 @@ class Leases:
             if self._connections <= 0 and not self._held:
                 self._own.close()
                 self._database.close()
-
-
-def _busy(run_id: str) -> RunBusy:
-    return RunBusy(f"run {run_id} is going on in another process: wait for it, or use its result")
 
 
 class _Locks:

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from ..errors import JournalError, JournalUnreadable
 from .chain import seal
+from .connection import Connection, connect
 from .layout import FILE_FORMAT, LAYOUTS, TABLE, Layout
 from .readonly import connect_readonly
 
@@ -28,7 +29,7 @@ CREATE TABLE IF NOT EXISTS runs (
 {TABLE}"""
 
 
-def open_database(path: Path, key: bytes | None, readonly: bool) -> tuple[sqlite3.Connection, Layout]:
+def open_database(path: Path, key: bytes | None, readonly: bool) -> tuple[Connection, Layout]:
     """A connection to the journal `path`, made if need be, and its layout. Raises `JournalUnreadable` for anything else."""
     try:
         if readonly and not path.is_file():
@@ -38,8 +39,7 @@ def open_database(path: Path, key: bytes | None, readonly: bool) -> tuple[sqlite
         if readonly:
             db = connect_readonly(path, BUSY_SECONDS)
         else:
-            where = f"file:{quote(str(path.absolute()))}?mode=rwc"
-            db = sqlite3.connect(where, uri=True, isolation_level=None, check_same_thread=False, timeout=BUSY_SECONDS)
+            db = connect(f"file:{quote(str(path.absolute()))}?mode=rwc", BUSY_SECONDS)
     except sqlite3.OperationalError as error:
         raise JournalUnreadable(f"the journal {path} cannot be opened: {error}") from None
     except sqlite3.DatabaseError as error:

@@ -13,8 +13,10 @@ import tempfile
 from pathlib import Path
 from urllib.parse import quote
 
+from .connection import Connection, connect
 
-def connect_readonly(path: Path, timeout: float) -> sqlite3.Connection:
+
+def connect_readonly(path: Path, timeout: float) -> Connection:
     """A connection that never changes `path`. Raises `sqlite3.Error` if it cannot be read, `OSError` if it cannot be copied."""
     db = _connect(path, "mode=ro", timeout)
     try:
@@ -30,18 +32,18 @@ def connect_readonly(path: Path, timeout: float) -> sqlite3.Connection:
     return _copied(path, log, timeout)
 
 
-def _connect(path: Path, how: str, timeout: float) -> sqlite3.Connection:
+def _connect(path: Path, how: str, timeout: float) -> Connection:
     where = f"file:{quote(str(path.absolute()))}?{how}"
-    return sqlite3.connect(where, uri=True, isolation_level=None, check_same_thread=False, timeout=timeout)
+    return connect(where, timeout)
 
 
-def _copied(path: Path, log: Path, timeout: float) -> sqlite3.Connection:
+def _copied(path: Path, log: Path, timeout: float) -> Connection:
     """A copy in memory of the file with its log. No process has it open: that one would have left its index beside it."""
     with tempfile.TemporaryDirectory(prefix="beforehand-") as folder:
         copy = Path(folder) / "journal"
         shutil.copyfile(path, copy)
         shutil.copyfile(log, copy.with_name("journal-wal"))
-        db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, timeout=timeout)
+        db = connect("file::memory:", timeout)
         with contextlib.closing(sqlite3.connect(copy)) as source:
             source.backup(db)
     return db

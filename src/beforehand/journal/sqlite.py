@@ -17,6 +17,7 @@ from .body import encode as encode
 from .chain import chained, seal
 from .lease import Lease, leases_at
 from .opening import BEGIN_LOG, BUSY_SECONDS, JournalBusy, RunExists, as_error, open_database
+from .connection import Connection
 from .contents import SqliteContents
 from .files import Files
 from .late import Late
@@ -33,9 +34,6 @@ FOLD_COMMITS = 1000
 
 _PAUSE = 0.005
 """Seconds between two tries to write, in a thread that waits for another process."""
-
-_OF_PARENTS: list[Any] = []
-"""Connections that forks have inherited."""
 
 Change: TypeAlias = Callable[Concatenate[sqlite3.Connection, P], T]
 
@@ -75,7 +73,7 @@ class Journal(Queries):
     def _begin(self) -> None:
         """Nothing is open yet: of a new journal, and of one that a fork has brought into another process."""
         self._lock = threading.RLock()
-        self._db: sqlite3.Connection | None = None
+        self._db: Connection | None = None
         self._layout: Layout  # both once it is open
         self._files: Files
         self._folding = self._emptying = False
@@ -100,6 +98,7 @@ class Journal(Queries):
                 if self._db is None:
                     self._db, self._layout = open_database(self.path, self._key, self.readonly)
                     self._leases.opened()
+                    self._db.when_closed = self._leases.closed
                     self._files = Files(self.path)
         return self._db
 
@@ -110,8 +109,6 @@ class Journal(Queries):
 
     def _after_fork(self) -> None:
         if self._pid != os.getpid():
-            if self._db is not None:
-                _OF_PARENTS.append(self._db)  # SQLite forbids to use it here, and even to close it
             self._begin()
             self._pid = os.getpid()
 
@@ -138,8 +135,11 @@ class Journal(Queries):
                 os.close(self._wal)
             if self._db is not None:
                 self._db.close()
-                self._leases.closed()
             self._db = self._wal = None
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        if (wal := getattr(self, "_wal", None)) is not None:  # the connection closes itself
+            close(wal)
 
     # --- writing ---
 
