@@ -25,6 +25,7 @@ from .layout import Layout
 from .queries import Head as Head
 from .queries import P, Queries, T
 from .queries import RunRow as RunRow
+from .torn import drop_torn
 
 Durability = Literal["full", "normal"]
 DURABILITIES = ("full", "normal")
@@ -253,19 +254,16 @@ class Journal(Queries):
         query = "UPDATE runs SET records = ?, head = ?, seal = ? WHERE id = ? AND records = ? AND head = ?"
         return db.execute(query, values).rowcount == 1
 
-    def drop_last(self, head: Head) -> None:
-        """Take away the last record of a run, which is damaged."""
-        head.records, head.hash = self._commit(BUSY_SECONDS, self._drop_last, head)
+    def drop_torn(self, head: Head) -> str | None:
+        """Take away what a loss of power has left behind a run's end, and record that. Returns what was said of it."""
+        return None if self.readonly else self._commit(BUSY_SECONDS, self._drop_torn, head)
 
-    def _drop_last(self, db: sqlite3.Connection, head: Head) -> tuple[int, bytes]:
-        left = head.records - 1
-        db.execute(self._layout.delete, (head.row, left + 1))
-        *_, before = db.execute(self._layout.one, (head.row, left)).fetchone()
-        db.execute(
-            "UPDATE runs SET records = ?, head = ?, seal = ? WHERE id = ?",
-            (left, before, seal(self._key, head.run_id, left, before), head.row),
-        )
-        return left, before
+    def _drop_torn(self, db: sqlite3.Connection, head: Head) -> str | None:
+        note = drop_torn(db, self._layout, self._key, head)
+        if note is None:
+            return None
+        self._append(db, head, [("note", now(), encode(note))])
+        return str(note["reason"])
 
     async def begin(self, run_id: str, entry: Entry, parent: str | None = None) -> tuple[Head, Lease]:
         """`open_run` that never holds up the event loop. The run is held as well."""
