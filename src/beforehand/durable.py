@@ -147,10 +147,10 @@ def load(journal: Store, run_id: str) -> Recorded:
     What a loss of power has left behind its end is dropped, and that is recorded and logged.
     """
     head, records = journal.head(run_id), journal.records(run_id)
-    if len(records) > head.records and journal.head(run_id).records == head.records:  # else somebody adds to it: a person, say
-        if (dropped := journal.drop_torn(head)) is not None:
-            logger.warning("run %s: %s", run_id, dropped)
-            head, records = journal.head(run_id), journal.records(run_id)
+    behind = len(records) > head.records and journal.head(run_id).records == head.records  # else somebody adds to it just now
+    if behind and (dropped := journal.drop_torn(head)) is not None:
+        logger.warning("run %s: %s", run_id, dropped)
+        head, records = journal.head(run_id), journal.records(run_id)
     return Recorded(journal, head, read_past(_trusted(journal, head, records), go_on=True), run_id)
 
 
@@ -162,8 +162,8 @@ def _trusted(journal: Store, head: Head, records: Sequence[Record]) -> Sequence[
         raise JournalUnreadable(f"run {head.run_id}, record {wrong} was changed: the run cannot be trusted (`beforehand verify`)")
     if not records or (len(records), records[-1].hash) != (head.records, head.hash) or head.seal != _seal_of(journal, head):
         raise JournalUnreadable(
-            f"run {head.run_id}: {head.records} records were written and do not end as these {len(records)} do: the run cannot be "
-            "trusted (`beforehand verify`)"
+            f"run {head.run_id}: {head.records} records were written and do not end as these {len(records)} do: the run cannot "
+            "be trusted (`beforehand verify`)"
         )
     return records
 

@@ -26,6 +26,7 @@ from .queries import Head as Head
 from .queries import P, Queries, T
 from .queries import RunRow as RunRow
 from .torn import drop_torn
+from .total import Total, seal_of_facts
 
 Durability = Literal["full", "normal"]
 DURABILITIES = ("full", "normal")
@@ -78,6 +79,7 @@ class Journal(Queries):
         self.path = Path(os.path.realpath(path))  # SQLite names what is beside the file after it, not after a link to it
         self.durability, self.raw, self.readonly = durability, raw, readonly
         self._key = key
+        self._total = None if key is None else Total(key)
         self._leases = leases_at(self.path)
         self._pid = 0
         self._begin()
@@ -217,8 +219,13 @@ class Journal(Queries):
         ).lastrowid
         assert row is not None
         db.execute(self._layout.insert, (row, 1, at, kind, body, head))
-        moved = ((opened + 1, "opened"), (head, "head"), (seal(self._key, opened + 1, head), "seal"))
+        sealed = facts["seal"]
+        if sealed == seal_of_facts(self._key, facts, opened, before):
+            sealed = seal_of_facts(self._key, facts, opened + 1, head)
+        moved = ((opened + 1, "opened"), (head, "head"), (sealed, "seal"))
         db.executemany("UPDATE journal SET value = ? WHERE name = ?", moved)
+        if self._total is not None:
+            self._total.add(db, 1)
         return Head(row, run_id, 1, head)
 
     def append(self, head: Head, entries: Sequence[Entry], wait: float = BUSY_SECONDS) -> None:
@@ -230,13 +237,18 @@ class Journal(Queries):
     def _append(self, db: sqlite3.Connection, head: Head, entries: Sequence[Entry]) -> tuple[int, bytes]:
         rows, end = self._chained(head, entries)
         if not self._move(db, head, rows, end):
-            found = db.execute("SELECT records, head FROM runs WHERE id = ?", (head.row,)).fetchone()
-            if found is None:
+            found = db.execute("SELECT records, head, seal FROM runs WHERE id = ?", (head.row,)).fetchone()
+            if found is None or found[0] < head.records:
                 raise JournalError(f"the records of run {head.run_id} are no longer in {self.path}")
-            head.records, head.hash = found
+            *end_now, sealed = found
+            if sealed != seal(self._key, head.run_id, *end_now):
+                raise JournalError(f"the records of run {head.run_id} were changed: the run stopped before its next effect")
+            head.records, head.hash = end_now
             rows, end = self._chained(head, entries)
             self._move(db, head, rows, end)
         db.executemany(self._layout.insert, rows)
+        if self._total is not None:
+            self._total.add(db, len(rows))
         return rows[-1][1], end
 
     def _chained(self, head: Head, entries: Sequence[Entry]) -> tuple[list[tuple[Any, ...]], bytes]:
