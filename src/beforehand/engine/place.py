@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import zlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, JournalError, RunBusy
@@ -30,8 +29,8 @@ class Place:
             self.journal = PostgresJournal(url, **options)
             self.dbos_url = "postgresql://" + url.partition("://")[2]
         elif isinstance(url, str) and url.startswith(SQLITE) and url != SQLITE:
-            path = Path(url.removeprefix(SQLITE))
-            self.journal = Journal(path, **options)
+            self.journal = Journal(url.removeprefix(SQLITE), **options)
+            path = self.journal.path  # whatever name it was reached by
             self.dbos_url = SQLITE + str(path.with_name(path.stem + "-queue" + (path.suffix or ".db")))
             self._leases = Leases(path.with_name(path.name + "-workers"))
         else:
