@@ -16,7 +16,7 @@ from .history import History
 from .hooks.dispatch import UNSEEN
 from .hooks.group import HookGroup
 from .ids import run_id_problem
-from .journal.chain import seal
+from .journal.chain import Record, seal
 from .journal.codec import message_of, read, read_error
 from .journal.details import kept_all
 from .journal.fingerprint import differences, of_tool, prints_of
@@ -135,7 +135,7 @@ class Recorded(msgspec.Struct):
 
     def before(self) -> list[Message]:
         """The history it began with."""
-        return history_before(self.journal, self.past.start)
+        return history_before(self.journal, self.past.start, checked=True)
 
     def left(self) -> tuple[list[Message], tuple[Message, ...]]:
         """The history that the conversation goes on from, and the messages whose place a summary has taken."""
@@ -155,35 +155,44 @@ class Recorded(msgspec.Struct):
 def load(journal: Store, run_id: str) -> Recorded:
     """A run from its records. Raises `UnknownRun`, and `JournalUnreadable` if they are not as they were written.
 
-    A last record that is damaged by itself was being written when the power went: it is dropped, and that is logged.
+    What a loss of power has left behind its end is dropped, and that is recorded and logged.
     """
-    head = journal.head(run_id)
-    records = journal.records(run_id)[: head.records]  # a person may be answering meanwhile
+    head, records = journal.head(run_id), journal.records(run_id)
+    behind = len(records) > head.records and journal.head(run_id).records == head.records  # else somebody adds to it just now
+    if behind and (dropped := journal.drop_torn(head)) is not None:
+        logger.warning("run %s: %s", run_id, dropped)
+        head, records = journal.head(run_id), journal.records(run_id)
+    return Recorded(journal, head, read_past(_trusted(journal, head, records), go_on=True), run_id)
+
+
+def _trusted(journal: Store, head: Head, records: Sequence[Record]) -> Sequence[Record]:
+    """A run's records up to `head`. Raises `JournalUnreadable` if they are not as they were written."""
+    records = records[: head.records]
     wrong = check_chain(records, journal.before_run(head.row), journal.key)
     if wrong is not None:
-        if wrong != len(records) or wrong == 1:
-            raise JournalUnreadable(f"run {run_id}, record {wrong} was changed: the run cannot be trusted (`beforehand verify`)")
-        logger.warning("run %s: its last record (%d) is damaged, and is dropped", run_id, wrong)
-        journal.drop_last(head)
-        records = records[:-1]
-    elif (len(records), records[-1].hash) != (head.records, head.hash) or head.seal != _seal_of(journal, head):
+        raise JournalUnreadable(f"run {head.run_id}, record {wrong} was changed: the run cannot be trusted (`beforehand verify`)")
+    if not records or (len(records), records[-1].hash) != (head.records, head.hash) or head.seal != _seal_of(journal, head):
         raise JournalUnreadable(
-            f"run {run_id}: {head.records} records were written and do not end as these {len(records)} do: the run cannot be "
-            "trusted (`beforehand verify`)"
+            f"run {head.run_id}: {head.records} records were written and do not end as these {len(records)} do: the run cannot "
+            "be trusted (`beforehand verify`)"
         )
-    return Recorded(journal, head, read_past(records, go_on=True), run_id)
+    return records
 
 
 def _seal_of(journal: Store, head: Head) -> bytes:
     return seal(journal.key, head.run_id, head.records, head.hash)
 
 
-def history_before(journal: Store, start: Mapping[str, Any]) -> list[Message]:
-    """The history that a run began with, put together from the runs of its conversation before it."""
+def history_before(journal: Store, start: Mapping[str, Any], checked: bool = False) -> list[Message]:
+    """The history that a run began with, put together from the runs of its conversation before it.
+
+    Who goes on from it has their records `checked`: raises `JournalUnreadable` if they are not as they were written.
+    """
     earlier: list[list[Message]] = []
     base = start["base"]
     while "after" in base:
-        past = read_past(journal.records(base["after"]))
+        head, records = journal.head(base["after"]), journal.records(base["after"])
+        past = read_past(_trusted(journal, head, records) if checked else records)
         if len(past.messages) != base["added"]:
             raise JournalUnreadable(f"run {base['after']} has gone on since: the runs after it can no longer be resumed")
         earlier.append(past.messages)

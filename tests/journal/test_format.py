@@ -150,7 +150,7 @@ def test_no_question_looks_at_all_records(tmp_path: Path, version: int) -> None:
     journal.runs()
     journal.runs(None)
     assert journal.answered() == [("R", 3)]
-    journal.drop_last(head)
+    journal.drop_torn(head)
     journal.db.set_trace_callback(None)
     queries = [query for query in asked if re.search(r"\brecords\b", query)]
     assert len(queries) >= 8

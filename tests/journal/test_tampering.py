@@ -13,11 +13,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from beforehand import Agent
-from beforehand.errors import JournalUnreadable
+from beforehand import Agent, Approve, Ask, Hook, ToolResult, tool
+from beforehand.answering import settle_call
+from beforehand.durable import load
+from beforehand.errors import JournalError, JournalUnreadable
 from beforehand.journal import Journal, verify
 from beforehand.journal.chain import Record, link
-from beforehand.testing import ScriptedModel, text
+from beforehand.journal.steps import steps
+from beforehand.testing import FunctionModel, ScriptedModel, text, tool_call
+
+from journal.cutting import all_records, cut
 
 KEY = b"a key of thirty-two bytes, or so"
 RUNS, RECORDS = 4, 250
@@ -242,6 +247,85 @@ def test_the_wrong_key_makes_every_run_wrong(copy: Copy) -> None:
         assert copy.faults() == [(None, None)]
 
 
+def put_back(path: Path, run_id: str, end: tuple[Any, ...]) -> None:
+    """One run as it was when its end was `end` (records, head, seal): what it recorded since is gone."""
+    db = sqlite3.connect(path)
+    with db:
+        (row,) = db.execute("SELECT id FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+        db.execute("DELETE FROM records WHERE id >> 32 = ? AND id & 0xFFFFFFFF > ?", (row, end[0]))
+        db.execute("UPDATE runs SET records = ?, head = ?, seal = ? WHERE id = ?", (*end, row))
+    db.close()
+
+
+@pytest.mark.parametrize("at", range(2, 6))
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_with_a_key_a_run_cannot_be_put_back_with_the_seal_it_had_then(tmp_path: Path, at: int, goes_on: bool) -> None:
+    path = tmp_path / "runs.db"
+    journal = Journal(path, durability="normal", key=KEY)
+    head, other = [journal.open_run(name, ("run", 1, b"{}")) for name in ("R", "S")]
+    journal.append(head, [("note", n, b"{}") for n in range(2, at + 1)])
+    found = journal.head("R")
+    journal.append(head, [("answer", 9, b"{}"), ("resumed", 9, b"{}")])
+    put_back(path, "R", (found.records, found.hash, found.seal))
+    if goes_on:  # and nothing that is written later hides it
+        journal.append(other, [("note", 9, b"{}")])
+        journal.open_run("T", ("run", 1, b"{}"))
+        with pytest.raises(JournalError, match="no longer"):
+            journal.append(head, [("intent", 9, b"{}")])
+    faults = verify(journal)
+    assert [(fault.run_id, fault.n) for fault in faults] == [(None, None)]
+    assert "put back" in str(faults[0])
+    journal.close()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE journal SET value = x'00' WHERE name = 'total'", "DELETE FROM journal WHERE name = 'total'",
+        "UPDATE journal SET value = 4 WHERE name = 'total'",
+        "UPDATE journal SET value = CAST(x'0000000000000002' || substr(value, 9) AS BLOB) WHERE name = 'total'",
+    ],
+)  # fmt: skip
+def test_with_a_key_what_tells_how_many_records_there_are_stays_wrong_once_it_was_changed(tmp_path: Path, change: str) -> None:
+    path = tmp_path / "runs.db"
+    journal = Journal(path, durability="normal", key=KEY)
+    head = journal.open_run("R", ("run", 1, b"{}"))
+    change_file(path, change)
+    for _ in range(2):
+        assert verify(journal)
+        journal.append(head, [("note", 9, b"{}")])
+        journal.open_run(f"S{head.records}", ("run", 1, b"{}"))
+    assert verify(journal)
+    journal.close()
+
+
+def test_with_a_key_runs_that_were_taken_off_stay_missed(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    journal = Journal(path, durability="normal", key=KEY)
+    for name in ("R", "S"):
+        journal.open_run(name, ("run", 1, b"{}"))
+    change_file(
+        path, "DELETE FROM runs WHERE run_id = 'S'", "DELETE FROM records WHERE id >> 32 = 2",
+        "UPDATE journal SET value = 1 WHERE name = 'opened'",
+        "UPDATE journal SET value = (SELECT hash FROM records WHERE id >> 32 = 1) WHERE name = 'head'",
+    )  # fmt: skip
+    assert verify(journal)
+    journal.open_run("T", ("run", 1, b"{}"))
+    assert verify(journal)
+    journal.close()
+
+
+def test_with_a_key_a_run_does_not_go_on_after_records_that_were_put_in(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    journal = Journal(path, durability="normal", key=KEY)
+    head = journal.open_run("R", ("run", 1, b"{}"))
+    behind(path, "note", b"{}", b"h" * 32)
+    change_file(path, "UPDATE runs SET records = 2, head = (SELECT hash FROM records WHERE id = (1 << 32) + 2)")
+    with pytest.raises(JournalError, match="were changed: the run stopped before its next effect"):
+        journal.append(head, [("intent", 9, b"{}")])
+    journal.close()
+
+
 # --- a run is not resumed from records that were changed ------------------------------------------
 
 
@@ -259,6 +343,8 @@ def resumable(tmp_path: Path) -> tuple[Path, Agent]:
         "UPDATE records SET body = '{}' WHERE id = (1 << 32) + 2", "DELETE FROM records WHERE id = (1 << 32) + 2",
         "UPDATE records SET kind = 'x' WHERE id = (1 << 32) + 3",
         "DELETE FROM records WHERE id = (SELECT max(id) FROM records)", "UPDATE runs SET records = records - 1",
+        "UPDATE records SET body = '{}' WHERE id = (SELECT max(id) FROM records)",
+        "UPDATE records SET body = '{}', hash = x'00' WHERE id = (SELECT max(id) FROM records)",
     ],
 )  # fmt: skip
 async def test_a_run_whose_records_were_changed_is_not_resumed(resumable: tuple[Path, Agent], change: str) -> None:
@@ -272,16 +358,141 @@ async def test_a_run_whose_records_were_changed_is_not_resumed(resumable: tuple[
     await agent.aclose()
 
 
-async def test_a_last_record_that_was_torn_is_dropped_and_that_is_said(
-    resumable: tuple[Path, Agent], caplog: pytest.LogCaptureFixture
-) -> None:
-    path, agent = resumable
+async def killed_while_paying(path: Path, key: bytes | None) -> tuple[list[int], Agent]:
+    """A run whose last record is the intent of a call that may not be repeated, and an agent to go on with it."""
+    paid: list[int] = []
+
+    @tool
+    async def pay() -> str:
+        paid.append(1)
+        return "paid"
+
+    model = FunctionModel(lambda r: text("end") if r.messages[-1].role == "tool" else tool_call("pay", id="c"))
+    agent = Agent(model=model, tools=[pay], journal=Journal(path.with_name("whole.db"), key=key))
+    await agent.run("go", run_id="R")
+    await agent.aclose()
+    records = all_records(path.with_name("whole.db"))
+    intent = next(r.n for r in records if r.kind == "intent")
+    cut(records[:intent], {"R": None}, path, key=key).close()
+    return paid, agent.replace(journal=Journal(path, key=key))
+
+
+def change_file(path: Path, *statements: str) -> None:
     db = sqlite3.connect(path)
     with db:
-        db.execute("UPDATE records SET body = substr(body, 1, 9) WHERE id = (SELECT max(id) FROM records)")
+        for statement in statements:
+            db.execute(statement)
     db.close()
+
+
+LAST = "WHERE id = (SELECT max(id) FROM records)"
+
+
+@pytest.mark.parametrize("key", [None, KEY], ids=["plain", "signed"])
+@pytest.mark.parametrize("change", ["body = '{}'", "body = x'7b'", "body = '{}', hash = x'00'", "kind = 'note', body = '{}'"])
+async def test_a_last_record_that_was_changed_is_not_dropped(tmp_path: Path, key: bytes | None, change: str) -> None:
+    path = tmp_path / "runs.db"
+    paid, agent = await killed_while_paying(path, key)
+    change_file(path, f"UPDATE records SET {change} {LAST}")
+    before = all_records(path)
+    for _ in range(2):
+        with pytest.raises(JournalUnreadable, match=rf"^run R, record {len(before)} was changed: .* cannot be trusted \(.*\)$"):
+            await agent.resume("R")
+        assert [(fault.run_id, fault.n) for fault in verify(agent.plan.journal)] == [("R", len(before))]
+    assert (all_records(path), paid) == (before, [1])
+    await agent.aclose()
+
+
+def behind(path: Path, kind: str, body: bytes, hash: bytes) -> None:
+    """Put a record behind the end of the only run, as a disk leaves it that lost the page with the end."""
+    db = sqlite3.connect(path)
+    with db:
+        (last,) = db.execute("SELECT max(id) FROM records").fetchone()
+        db.execute("INSERT INTO records (id, at, kind, body, hash) VALUES (?, 5, ?, ?, ?)", (last + 1, kind, body, hash))
+    db.close()
+
+
+@pytest.mark.parametrize("key", [None, KEY], ids=["plain", "signed"])
+@pytest.mark.parametrize("by", ["resume", "settle"])
+async def test_a_torn_record_behind_the_end_is_dropped_and_that_is_said_and_recorded(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, key: bytes | None, by: str
+) -> None:
+    path = tmp_path / "runs.db"
+    paid, agent = await killed_while_paying(path, key)
+    whole = all_records(path)
+    behind(path, "ruling", b'{"seam":"finish_tu', b"h" * 32)
+    behind(path, "request", b"\0" * 9, b"")
+    assert verify(agent.plan.journal)
+    if by == "settle":
+        await settle_call(agent.plan.journal, "R", "c", ToolResult("It is paid."), by="ann")
     result = await agent.resume("R")
-    assert (result.text, result.stop_reason) == ("one", "completed")
-    assert "its last record" in caplog.text
-    assert verify(Journal(path, readonly=True)) == []
+    assert (result.text, paid) == ("end", [1])
+    assert "run R: 2 damaged records behind its end" in caplog.text
+    assert verify(agent.plan.journal) == []
+    records = agent.plan.journal.records("R")
+    assert records[: len(whole)] == whole
+    note = records[len(whole)]
+    assert (note.kind, note.data["verdict"]) == ("note", "Dropped")
+    assert f"2 damaged records behind its end (record {len(whole)})" in note.data["reason"]
+    assert [d.verdict for d in (await agent.resume("R")).decisions] == ["Dropped", *["Uncertain"] * (by == "resume")]
+    assert "Dropped" in [step.data["verdict"] for step in steps(records) if step.kind == "note"]
+    await agent.aclose()
+
+
+@pytest.mark.parametrize("kind", ["intent", "answer", "settled"])
+async def test_what_a_tool_or_a_person_may_have_done_is_never_dropped(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "runs.db"
+    paid, agent = await killed_while_paying(path, None)
+    behind(path, kind, b'{"tu', b"h" * 32)
+    before = all_records(path)
+    with pytest.raises(JournalUnreadable, match=r"stands behind the end that was written down .* cannot be trusted"):
+        await agent.resume("R")
+    assert (all_records(path), paid) == (before, [1])
+    await agent.aclose()
+
+
+async def test_a_whole_record_behind_the_end_is_not_torn(resumable: tuple[Path, Agent]) -> None:
+    path, agent = resumable
+    end = "(SELECT hash FROM records WHERE id = (1 << 32) + runs.records - 1)"
+    change_file(path, f"UPDATE runs SET records = records - 1, head = {end}")
+    before = all_records(path)
+    with pytest.raises(JournalUnreadable, match=r"stands behind the end that was written down .* cannot be trusted"):
+        await agent.resume("R")
+    assert all_records(path) == before
+    await agent.aclose()
+
+
+async def test_who_may_only_read_passes_over_what_is_torn(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    _, agent = await killed_while_paying(path, None)
+    before = all_records(path)
+    behind(path, "ruling", b'{"seam":"finish_tu', b"h" * 32)
+    reader = Journal(path, readonly=True)
+    assert load(reader, "R").head.records == len(before)
+    reader.close()
+    await agent.aclose()
+
+
+# --- nor after runs whose records were changed ----------------------------------------------------
+
+
+@pytest.mark.parametrize("key", [None, KEY], ids=["plain", "signed"])
+async def test_a_run_is_not_resumed_after_an_earlier_one_that_was_changed(tmp_path: Path, key: bytes | None) -> None:
+    path = tmp_path / "runs.db"
+    model = ScriptedModel([text("ok"), text("still ok"), tool_call("pay", id="c"), text("end")])
+
+    @tool
+    async def pay() -> str:
+        return "paid"
+
+    ask = Hook(seam="before_tool_call", fn=lambda call: Ask("Pay?"))
+    agent = Agent(model=model, tools=[pay], hooks=[ask], journal=Journal(path, key=key))
+    talk = agent.conversation()
+    await talk.run("pay only Ann", run_id="Y")
+    await talk.run("really", run_id="Z")
+    await talk.run("now", run_id="A")
+    change_file(path, "UPDATE records SET body = replace(CAST(body AS TEXT), 'pay only Ann', 'pay only Bob') WHERE id >> 32 = 1")
+    with pytest.raises(JournalUnreadable, match=r"run Y, record \d+ was changed: the run cannot be trusted"):
+        await agent.resume("A", {"c": Approve()})
+    assert len(model.requests) == 3
     await agent.aclose()

@@ -7,7 +7,6 @@ import sqlite3
 import sys
 import zlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, JournalError, RunBusy
@@ -34,10 +33,10 @@ class Place:
             self.dbos_url = "postgresql://" + url.partition("://")[2]
         elif isinstance(url, str) and url.startswith(SQLITE) and url != SQLITE:
             _check_sqlite()
-            path = Path(url.removeprefix(SQLITE))
-            self.journal = Journal(path, **options)
+            self.journal = Journal(url.removeprefix(SQLITE), **options)
+            path = self.journal.path  # whatever name it was reached by
             self.dbos_url = SQLITE + str(path.with_name(path.stem + "-queue" + (path.suffix or ".db")))
-            self._leases = Leases(path.with_name(path.name + "-workers"), create=True)
+            self._leases = Leases(path.with_name(path.name + "-workers"))
         else:
             raise ConfigError("the database URL is postgresql://USER:PASSWORD@HOST:PORT/DATABASE or sqlite:///PATH")
         self._mine: Any = None

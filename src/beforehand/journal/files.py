@@ -18,7 +18,8 @@ class Files:
     def check(self) -> None:
         """Raises `JournalError` if one of them was deleted since, or another file was put in its place."""
         for file, known in self._known:
-            if (found := _identity(file)) != known:
+            found = _identity(file)
+            if found != known:
                 what = "is gone" if found is None else "is another file now"
                 raise JournalError(f"the journal's file {file} {what}: the run stopped before its next effect")
 

@@ -33,8 +33,8 @@ class Layout(Frozen):
     """The n, at, kind, body and hash of every record of `:run`, in order."""
     after: str
     """The same for the records after number `:n`."""
-    one: str
-    """The same for one record. Takes its run and n."""
+    first: str
+    """The same for the first record. Takes the run."""
     delete: str
     """Takes a record away, by its run and n."""
     before: str
@@ -55,7 +55,7 @@ def _layout(insert: str, run: str, n: str, one: Callable[[str, str, str], str], 
         insert=insert,
         every=f"{wanted} {every}",
         after=f"{wanted} {after}",
-        one=f"{wanted} {one('records', '?', '?')}",
+        first=f"{wanted} {one('records', '?', '1')}",
         delete=f"DELETE FROM records WHERE {one('records', '?', '?')}",
         before=f"SELECT hash FROM records WHERE {one('records', '(SELECT max(id) FROM runs WHERE id < ?)', '1')}",
         ends="SELECT run_id, parent, records, a.at, a.kind, a.body, a.hash, b.at, b.kind, b.body, b.hash "

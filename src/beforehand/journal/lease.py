@@ -22,19 +22,17 @@ IN_DATABASE = 1 << 40
 
 
 class Leases:
-    """Locks on bytes: a run's row in the journal is its byte. Made by `leases_at`, once for each journal.
+    """Locks on bytes of the file `own`: a run's row in the journal is its byte. Made by `leases_at`, once for each journal.
 
     The system gives locks to a process, whichever of its threads, tasks and journals asks, does not tell it of its own, and
     takes all of them back when it closes the file once. So those of one process are told apart here.
 
-    Each lease is held twice, and whoever wants a run must get both: in a file of its own (`-locks`), which somebody who
-    tidies up may delete, and in the database itself, with which the runs would be gone too. `create` makes an empty file in
-    its place, for locks that belong to no database.
+    With `database` each lease is held twice, and whoever wants a run must get both: in `own`, which somebody who tidies up
+    may delete, and in the database itself, with which the runs would be gone too.
     """
 
-    def __init__(self, database: Path, create: bool = False) -> None:
-        self._own = _Locks(database.with_name(database.name + "-locks"), 0, os.O_CREAT)
-        self._database = _Locks(database, IN_DATABASE, os.O_CREAT if create else 0)
+    def __init__(self, own: Path, database: Path | None = None) -> None:
+        self._files = [_Locks(own, 0, os.O_CREAT), *([] if database is None else [_Locks(database, IN_DATABASE, 0)])]
         self._guard = threading.RLock()  # a connection that goes out of scope says so at any moment, also amid what is below
         self._pid = 0
         self._begin()
@@ -42,8 +40,8 @@ class Leases:
     def _begin(self) -> None:
         self._held: set[int] = set()
         self._connections = 0
-        self._own.forget()
-        self._database.forget()
+        for file in self._files:
+            file.forget()
 
     def _after_fork(self) -> None:
         if self._pid != os.getpid():  # neither locks nor connections pass to a fork
@@ -57,7 +55,7 @@ class Leases:
                 raise RunBusy(f"run {run_id} is going on in this process: wait for it, or use its result")
             self._held.add(row)  # before it is locked: whoever locks again what is held may come in between
             try:
-                if fcntl is not None and not (self._own.lock(row, self._held) and self._database.lock(row, self._held)):
+                if fcntl is not None and not all([file.lock(row, self._held) for file in self._files]):
                     raise RunBusy(f"run {run_id} is going on in another process: wait for it, or use its result")
             except BaseException:
                 self._unlock(row)
@@ -69,7 +67,7 @@ class Leases:
         with self._guard:
             if row in self._held and self._pid == os.getpid():
                 return True
-            return fcntl is not None and (self._own.is_locked_elsewhere(row) or self._database.is_locked_elsewhere(row))
+            return fcntl is not None and any([file.is_locked_elsewhere(row) for file in self._files])
 
     def give_back(self, row: int) -> None:
         with self._guard:
@@ -79,8 +77,8 @@ class Leases:
     def _unlock(self, row: int) -> None:
         self._held.discard(row)
         if fcntl is not None:
-            self._database.unlock(row)
-            self._own.unlock(row)
+            for file in self._files:
+                file.unlock(row)
 
     # SQLite gives back every lock on a database when this process closes its last connection, and so does the system when
     # this process closes the file once. So ours are taken again after the one, and the other waits until there is none.
@@ -90,17 +88,21 @@ class Leases:
         with self._guard:
             self._after_fork()
             self._connections += 1
-            self._database.lock_again(self._held)
+            self._lock_again()
 
     def closed(self) -> None:
         """One less. The files are closed with the last, unless a run still goes on."""
         with self._guard:
             self._after_fork()
             self._connections -= 1
-            self._database.lock_again(self._held)
+            self._lock_again()
             if self._connections <= 0 and not self._held:
-                self._own.close()
-                self._database.close()
+                for file in self._files:
+                    file.close()
+
+    def _lock_again(self) -> None:
+        for file in self._files:
+            file.lock_again(self._held)
 
 
 class _Locks:
@@ -184,7 +186,7 @@ def leases_at(database: Path) -> Leases:
     """The locks of one journal, the same for everybody in this process: the operating system does not part them."""
     found = _ALL.get(database)
     if found is None:
-        found = _ALL[database] = Leases(database)
+        found = _ALL[database] = Leases(database.with_name(database.name + "-locks"), database)
     return found
 
 

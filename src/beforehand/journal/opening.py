@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from ..errors import JournalError, JournalUnreadable
-from .chain import seal
 from .connection import Connection, connect
 from .layout import FILE_FORMAT, LAYOUTS, TABLE, Layout
 from .readonly import connect_readonly
+from .total import TOTAL, packed, seal_of_facts
 
 BUSY_SECONDS = 30.0
 """How long a write waits for another process's, away from the event loop."""
@@ -94,7 +95,10 @@ def _create(db: sqlite3.Connection, key: bytes | None) -> None:
     try:
         for statement in _SCHEMA.split(";"):
             db.execute(statement)
-        facts = {"format": FILE_FORMAT, "signed": int(key is not None), "opened": 0, "head": b"", "seal": seal(key, 0, b"")}
+        facts: dict[str, Any] = {"format": FILE_FORMAT, "signed": int(key is not None), "opened": 0, "head": b""}
+        if key is not None:
+            facts[TOTAL] = packed(key, 0)
+        facts["seal"] = seal_of_facts(key, facts, 0, b"")
         db.executemany("INSERT OR IGNORE INTO journal VALUES (?, ?)", facts.items())
         db.execute("COMMIT")
     except BaseException:

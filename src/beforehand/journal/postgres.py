@@ -15,6 +15,7 @@ from .pgopening import connect, prepare, psycopg, said, shown
 from .pgwriter import Writer
 from .queries import Head, RunRow, no_start
 from .sqlite import DURABILITIES, Durability, Entry
+from .torn import cut_off
 
 GIVEN_BACK = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.0)
 """A lease is given back a moment after the end is recorded: how long to wait for that, in seconds, again and again."""
@@ -218,11 +219,9 @@ class PostgresJournal:
             WHERE r.kind IN ('answer', 'settled') AND runs.parent IS NULL ORDER BY runs.id"""
         return [(run_id, records) for run_id, records in self._all(query)]
 
-    def drop_last(self, head: Head) -> None:
-        """A database does not leave half a record behind: one that is damaged was changed."""
-        raise JournalUnreadable(
-            f"run {head.run_id}, record {head.records} was changed: the run cannot be trusted (`beforehand verify`)"
-        )
+    def drop_torn(self, head: Head) -> str | None:
+        """A server does not leave half a commit behind: what stands behind the end was put there."""
+        raise cut_off(head.run_id, head.records + 1, head.records)
 
     def contents(self) -> PgContents:
         """Everything in it at this moment."""

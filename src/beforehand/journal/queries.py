@@ -94,7 +94,7 @@ class Queries:
 
     def first(self, run_id: str) -> Record:
         """The record of a run's start, alone. Raises `UnknownRun`, `JournalUnreadable` if it is not there."""
-        for row in self._rows(self.layout.one, self.head(run_id).row, 1):
+        for row in self._rows(self.layout.first, self.head(run_id).row):
             return Record(run_id, *row)
         raise no_start(run_id)
 

@@ -25,6 +25,8 @@ from .layout import Layout
 from .queries import Head as Head
 from .queries import P, Queries, T
 from .queries import RunRow as RunRow
+from .torn import drop_torn
+from .total import Total, seal_of_facts
 
 Durability = Literal["full", "normal"]
 DURABILITIES = ("full", "normal")
@@ -66,6 +68,7 @@ class Journal(Queries):
         self.path = Path(os.path.realpath(path))  # SQLite names what is beside the file after it, not after a link to it
         self.durability, self.raw, self.readonly = durability, raw, readonly
         self._key = key
+        self._total = None if key is None else Total(key)
         self._leases = leases_at(self.path)
         self._pid = 0
         self._begin()
@@ -207,8 +210,13 @@ class Journal(Queries):
         ).lastrowid
         assert row is not None
         db.execute(self._layout.insert, (row, 1, at, kind, body, head))
-        moved = ((opened + 1, "opened"), (head, "head"), (seal(self._key, opened + 1, head), "seal"))
+        sealed = facts["seal"]
+        if sealed == seal_of_facts(self._key, facts, opened, before):
+            sealed = seal_of_facts(self._key, facts, opened + 1, head)
+        moved = ((opened + 1, "opened"), (head, "head"), (sealed, "seal"))
         db.executemany("UPDATE journal SET value = ? WHERE name = ?", moved)
+        if self._total is not None:
+            self._total.add(db, 1)
         return Head(row, run_id, 1, head)
 
     def append(self, head: Head, entries: Sequence[Entry], wait: float = BUSY_SECONDS) -> None:
@@ -220,13 +228,18 @@ class Journal(Queries):
     def _append(self, db: sqlite3.Connection, head: Head, entries: Sequence[Entry]) -> tuple[int, bytes]:
         rows, end = self._chained(head, entries)
         if not self._move(db, head, rows, end):
-            found = db.execute("SELECT records, head FROM runs WHERE id = ?", (head.row,)).fetchone()
-            if found is None:
+            found = db.execute("SELECT records, head, seal FROM runs WHERE id = ?", (head.row,)).fetchone()
+            if found is None or found[0] < head.records:
                 raise JournalError(f"the records of run {head.run_id} are no longer in {self.path}")
-            head.records, head.hash = found
+            *end_now, sealed = found
+            if sealed != seal(self._key, head.run_id, *end_now):
+                raise JournalError(f"the records of run {head.run_id} were changed: the run stopped before its next effect")
+            head.records, head.hash = end_now
             rows, end = self._chained(head, entries)
             self._move(db, head, rows, end)
         db.executemany(self._layout.insert, rows)
+        if self._total is not None:
+            self._total.add(db, len(rows))
         return rows[-1][1], end
 
     def _chained(self, head: Head, entries: Sequence[Entry]) -> tuple[list[tuple[Any, ...]], bytes]:
@@ -244,19 +257,16 @@ class Journal(Queries):
         query = "UPDATE runs SET records = ?, head = ?, seal = ? WHERE id = ? AND records = ? AND head = ?"
         return db.execute(query, values).rowcount == 1
 
-    def drop_last(self, head: Head) -> None:
-        """Take away the last record of a run, which is damaged."""
-        head.records, head.hash = self._commit(BUSY_SECONDS, self._drop_last, head)
+    def drop_torn(self, head: Head) -> str | None:
+        """Take away what a loss of power has left behind a run's end, and record that. Returns what was said of it."""
+        return None if self.readonly else self._commit(BUSY_SECONDS, self._drop_torn, head)
 
-    def _drop_last(self, db: sqlite3.Connection, head: Head) -> tuple[int, bytes]:
-        left = head.records - 1
-        db.execute(self._layout.delete, (head.row, left + 1))
-        *_, before = db.execute(self._layout.one, (head.row, left)).fetchone()
-        db.execute(
-            "UPDATE runs SET records = ?, head = ?, seal = ? WHERE id = ?",
-            (left, before, seal(self._key, head.run_id, left, before), head.row),
-        )
-        return left, before
+    def _drop_torn(self, db: sqlite3.Connection, head: Head) -> str | None:
+        note = drop_torn(db, self._layout, self._key, head)
+        if note is None:
+            return None
+        self._append(db, head, [("note", now(), encode(note))])
+        return str(note["reason"])
 
     async def begin(self, run_id: str, entry: Entry, parent: str | None = None) -> tuple[Head, Lease]:
         """`open_run` that never holds up the event loop. The run is held as well."""

@@ -87,6 +87,11 @@ class Store(Protocol):
     def answered(self) -> list[tuple[str, int]]:
         """The runs, inside none, whose last record is what a person said: nobody has gone on with them. With their length."""
 
-    def drop_last(self, head: Head) -> None: ...
+    def drop_torn(self, head: Head) -> str | None:
+        """Take away what a loss of power has left behind a run's end, and record that. Returns what was said of it.
+
+        Raises `JournalUnreadable` for what stands there and is no such thing.
+        """
+
     def contents(self) -> Contents: ...
     def close(self) -> None: ...

@@ -9,6 +9,7 @@ import msgspec
 from ..frozen import Frozen
 from .chain import KINDS, Record, link, seal
 from .store import Contents, Store
+from .total import TOTAL, seal_of_facts, unpacked
 
 
 class Fault(Frozen):
@@ -40,10 +41,11 @@ def verify(journal: Store) -> list[Fault]:
 def _check(contents: Contents, key: bytes | None) -> list[Fault]:
     facts = contents.facts()
     faults: list[Fault] = []
-    before, opened = b"", 0
+    before, opened, total = b"", 0, 0
     for row, run_id, count, head, sealed, parent in contents.runs():
         opened += 1
         fault, first, last, seen = _check_run(contents, row, run_id, before, key)
+        total += seen
         if fault is None and seen != count:
             fault = Fault(run_id, min(seen, count) + 1, f"{count} records were written, {seen} are here")
         if fault is None and (last != head or sealed != seal(key, run_id, count, head)):
@@ -55,10 +57,13 @@ def _check(contents: Contents, key: bytes | None) -> list[Fault]:
         before = first  # a later run is judged by what stands here now, so that one fault is named once
     if opened != facts.get("opened"):
         faults.append(Fault(None, None, f"{facts.get('opened')} runs were opened, {opened} are here"))
-    elif before != facts.get("head") or facts.get("seal") != seal(key, opened, before):
+    elif before != facts.get("head") or facts.get("seal") != seal_of_facts(key, facts, opened, before):
         faults.append(Fault(None, None, "the last run is not the one that was written down as the last"))
     if stray := contents.strays():
         faults.append(Fault(None, None, f"there are records of {stray} runs that were never opened"))
+    if not faults and TOTAL in facts and (written := unpacked(key, facts[TOTAL])) != total:
+        said = "how many records were written was changed" if written is None else f"{written} records were written in all"
+        faults.append(Fault(None, None, f"{said}, {total} are here: a run may have been put back to what it was earlier"))
     return faults
 
 
