@@ -112,8 +112,15 @@ async def execute(run: RunState, call: Call) -> None:
     """Run the body of a call that the gates let pass, and settle it. Never raises for what the tool did."""
     tool = call.tool
     assert tool is not None
+    kwargs: dict[str, Any] = {}
     if run.aborted:
         call.settle("aborted", "Operation aborted")
+    else:
+        try:  # before its intent is on record: a call whose arguments are wrong has not begun
+            kwargs = tool.kwargs_from_json(call.part.arguments) if call.args is None else tool.kwargs(call.args)
+        except InvalidArguments as error:
+            call.settle("invalid", str(error))
+    if call.outcome is not None:
         await settle(run, call)
         return
     if run.journal is not None and not await begin_once(run, call):
@@ -126,7 +133,6 @@ async def execute(run: RunState, call: Call) -> None:
     began = perf_counter() if run.hooks.after_tool_call else 0.0  # only they are told how long it took
     leaves = entered(run, call) if run.observed is not None else None
     try:
-        kwargs = tool.kwargs_from_json(call.part.arguments) if call.args is None else tool.kwargs(call.args)
         run.tools_run += 1
         call.begun = True
         value = _start(run, call, tool, kwargs)
@@ -139,10 +145,8 @@ async def execute(run: RunState, call: Call) -> None:
             run.survived()
         else:
             call.result, call.outcome = result, "failed" if result.is_error else "ran"
-    except InvalidArguments as error:
-        call.settle("invalid", str(error))
     except _Late as late:
-        call.settle("timed_out", f"Tool {call.name} gave no result within {late.seconds:g} s. What it did by then is not known.")
+        call.settle("timed_out", f"Tool {call.name} gave no result within {late.args[0]:g} s. What it did by then is not known.")
     except Suspend as suspend:
         call.suspended, call.outcome = suspend, "pending"
         call.result = ToolResult("Waiting for a person's approval.", is_error=True)
@@ -201,9 +205,7 @@ def _body_failed(run: RunState, call: Call, error: BaseException) -> None:
 
 
 class _Late(Exception):
-    def __init__(self, seconds: float) -> None:
-        super().__init__(seconds)
-        self.seconds = seconds
+    """Holds the seconds that a body had."""
 
 
 async def _in_time(tool: Tool, first: tuple[Any, ...], kwargs: dict[str, Any], timeout: float | None) -> Any:

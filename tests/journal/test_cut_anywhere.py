@@ -26,6 +26,12 @@ FAILED_BEFORE_THE_LAST_RULING = Story(
 )  # fmt: skip
 """A hook about a call fails, and the run ends with that; but hooks are asked about the call's result before it does."""
 
+WRONG_ARGUMENTS_THAT_NOBODY_LOOKED_AT = Story(
+    replies=[[text("I will"), call("child")]], acts=[], mode="parallel", listened=False, inherit=False, dynamic=True,
+    answers=[Approve()] * 3, max_turns=2,
+)  # fmt: skip
+"""Without hooks the body's own decoder is the first to read the arguments: what is wrong there has not begun."""
+
 
 async def check_every_cut(story: Story, folder: Path, cuts: list[int] | None = None) -> None:
     whole = Play(story, folder / "whole.db", [])
@@ -65,6 +71,7 @@ async def check_every_cut(story: Story, folder: Path, cuts: list[int] | None = N
 
 
 @example(FAILED_BEFORE_THE_LAST_RULING, list(range(60)))
+@example(WRONG_ARGUMENTS_THAT_NOBODY_LOOKED_AT, list(range(60)))
 @given(STORIES, st.lists(st.integers(0, 10_000), min_size=8, max_size=8))
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_a_run_cut_at_any_record_comes_to_what_it_would_have_come_to(story: Story, cuts: list[int]) -> None:
