@@ -279,8 +279,13 @@ class Conversation(Channel):
 
     async def _give_up_waiting(self) -> None:
         """A new prompt while calls wait: nobody will approve them now, so each gets its refusal first."""
-        old, self._suspended = self._suspended, None
+        old = self._suspended
         assert old is not None
+        if old.journal is not None:
+            from . import durable
+
+            await durable.hold_waiting(old)
+        self._suspended = None
         waiting = old.suspension
         old.prepare_to_resume()
         if self._events.observers:

@@ -93,8 +93,6 @@ def base_of(history: History, length: int, before: tuple[str, int, int] | None) 
 @contextlib.asynccontextmanager
 async def until_its_end(run: RunState, given_up: str | None = None) -> AsyncIterator[None]:
     """Around a run: how it ended is durable, and others may go on with it. `given_up` says why one that waited will not."""
-    if given_up is not None:
-        run.lease = await run.journal.journal.hold(run.run_id)
     try:
         yield
         if given_up is not None:
@@ -109,6 +107,23 @@ async def until_its_end(run: RunState, given_up: str | None = None) -> AsyncIter
         raise
     finally:
         run.lease.release()
+
+
+async def hold_waiting(run: RunState) -> None:
+    """Hold a run that waits for a person, to give it up. Raises `RunBusy`, or `UsageError` where its record has moved on."""
+    journal: Store = run.journal.journal
+    lease = await journal.hold(run.run_id)
+    try:
+        there = await journal.reading(journal.head, run.run_id)
+        if there.records != run.journal.head.records:
+            raise UsageError(
+                f"run {run.run_id} has been answered or gone on with elsewhere: `await talk.resume({{}})` takes that over, "
+                "and a new prompt can follow"
+            )
+    except BaseException:
+        lease.release()
+        raise
+    run.lease = lease
 
 
 # --- going on ------------------------------------------------------------------------------------

@@ -530,3 +530,40 @@ async def test_a_talk_whose_resumption_is_refused_still_waits_and_remembers(tmp_
     assert (await talk.resume({waiting.call_id: Approve()})).text == "5", "the model was shown all that had been said"
     assert shop.did == ["list"]
     await agent.aclose()
+
+
+async def test_a_run_that_another_process_went_on_with_is_not_given_up_by_a_new_prompt(tmp_path: Path) -> None:
+    shop = Shop()
+    model = FunctionModel(lambda r: tool_call("listing") if r.messages[-1].text == "list" else text(f"{len(r.messages)}"))
+    agent = Agent(model=model, tools=shop.tools, hooks=[ask("listing")], journal=journal(tmp_path))
+    talk = agent.conversation()
+    (waiting,) = (await talk.run("list", run_id="R")).pending
+    other = Agent(model=model, tools=shop.tools, hooks=[ask("listing")], journal=journal(tmp_path))
+    finished = await other.resume("R", {waiting.call_id: Approve()})
+    recorded = journal(tmp_path).records("R")
+    for _ in range(2):
+        with pytest.raises(UsageError, match=r"run R has been answered or gone on with elsewhere: `await talk\.resume\(\{\}\)`"):
+            await talk.run("next")
+    assert journal(tmp_path).records("R") == recorded
+    assert await talk.resume({}) == finished
+    assert (await talk.run("next", run_id="S")).text == "5"
+    assert (await other.resume("S")).text == "5"
+    assert shop.did == ["list"]
+    await agent.aclose()
+    await other.aclose()
+
+
+async def test_a_new_prompt_that_finds_the_waiting_run_busy_gives_nothing_up(tmp_path: Path) -> None:
+    store = journal(tmp_path)
+    model = FunctionModel(lambda r: tool_call("listing") if r.messages[-1].text == "list" else text(f"{len(r.messages)}"))
+    agent = Agent(model=model, tools=Shop().tools, hooks=[ask("listing")], journal=store)
+    talk = agent.conversation()
+    await talk.run("list", run_id="R")
+    lease = await store.hold("R")
+    with pytest.raises(RunBusy):
+        await talk.run("next")
+    lease.release()
+    assert [m.role for m in talk.messages] == ["user", "assistant"], "the call waits as before"
+    assert (await talk.run("next")).text == "4"
+    assert talk.messages[2].text == "Nobody approved this call: it was not run."
+    await agent.aclose()
