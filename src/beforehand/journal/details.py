@@ -25,11 +25,10 @@ T = TypeVar("T")
 
 
 def kept(holder: T) -> T:
-    """A result or a message, to be written: its details in a form that JSON holds. The same object if they are in one."""
+    """A result or a message, to be written: its details in a form that JSON holds."""
     if not isinstance(holder, ToolResult | ToolMessage | CustomMessage) or holder.details is None:
         return holder
-    details = holder.details
-    return holder if _is_json(details) else msgspec.structs.replace(holder, details=write_details(details))
+    return msgspec.structs.replace(holder, details=write_details(holder.details))
 
 
 def kept_all(messages: Iterable[Message]) -> list[Message]:
@@ -43,21 +42,6 @@ def given_back(holder: T) -> T:
     return msgspec.structs.replace(holder, details=read_details(holder.details))
 
 
-def _is_json(value: Any) -> bool:
-    """Whether JSON gives this back as it is, and it cannot be taken for one of our forms."""
-    if value is None or value is True or value is False or type(value) is int:
-        return True
-    if isinstance(value, str):
-        return _is_utf8(value)
-    if isinstance(value, float):
-        return math.isfinite(value)
-    if isinstance(value, list):
-        return all([_is_json(inner) for inner in value])
-    if isinstance(value, dict):
-        return TAG not in value and all([type(k) is str and _is_utf8(k) and _is_json(inner) for k, inner in value.items()])
-    return False
-
-
 def _is_utf8(text: str) -> bool:
     try:
         text.isascii() or text.encode()
@@ -67,12 +51,10 @@ def _is_utf8(text: str) -> bool:
 
 
 def write_details(value: Any) -> Any:
-    if _is_json(value):
-        return value
     if isinstance(value, str):
-        return {TAG: "text", "of": json.dumps(str.__str__(value))}
+        return value if _is_utf8(value) else {TAG: "text", "of": json.dumps(str.__str__(value))}
     if isinstance(value, float):
-        return {TAG: "number", "of": repr(float(value))}
+        return value if math.isfinite(value) else {TAG: "number", "of": repr(float(value))}
     if isinstance(value, bytes):
         return {TAG: "bytes", "of": base64.b64encode(value).decode()}
     if isinstance(value, list):

@@ -154,11 +154,12 @@ class Console:
 
 
 class Outcome(Frozen):
-    """`value` is what the function returned, `console` what it wrote, `duration` how many seconds it took."""
+    """What the function returned, what it wrote, the seconds it took, and the bytes that it returned as JSON."""
 
     value: JSON
     console: str
     duration: float
+    size: int
 
 
 class Job(Frozen):

@@ -66,7 +66,7 @@ async def call(
     except SandboxError as error:
         error.console = console.text
         raise
-    return Outcome(value, console.text, perf_counter() - began)
+    return Outcome(value, console.text, perf_counter() - began, len(returned))
 
 
 async def _in_time(job: Job, signal: AbortSignal | None, until: float | None) -> bytes:

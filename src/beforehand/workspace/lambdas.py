@@ -145,7 +145,7 @@ class LambdaFunction:
             source, self.function, self._argument(context), limits=self.limits, bridge=bridge, signal=signal, console=console,
             until=deadline,
         )  # fmt: skip
-        if isinstance(context, ProviderCall) and len(msgspec.json.encode(outcome.value)) > LARGE:
+        if isinstance(context, ProviderCall) and outcome.size > LARGE:
             decided = await in_thread(self._decided, context, outcome.value)
         else:
             decided = self._decided(context, outcome.value)
