@@ -48,8 +48,6 @@ class Conversation(Channel):
         self.plan = plan
         self._recorded: tuple[str, int, int] | None = None
         """The last recorded run, where in the history it began and where it ended."""
-        self._as_it_was: tuple[RunState | None, History] = None, self._history
-        """What waited, and all that had been said, before a recorded run was to be gone on with."""
         self._leaving: asyncio.Task[None] | None = None
         self.result: RunResult | None = None
 
@@ -139,9 +137,9 @@ class Conversation(Channel):
     def _again(self, deps: Any) -> RunState:
         """A run that will go over its past, with an empty history: the record holds what came before it."""
         self._free()
-        self._as_it_was = self._suspended, self._history
-        self._suspended, self._history = None, History()
-        return self._new_run(None, deps, None)
+        run = self._new_run(None, deps, None)
+        run.start_from(History())
+        return run
 
     async def go_on(
         self, run: RunState, run_id: str, answers: Mapping[str, HumanAnswer] | None, *, check: bool = True, strict: bool = False
@@ -149,11 +147,9 @@ class Conversation(Channel):
         """Let `run` become the recorded run `run_id`, and go on with it."""
         from . import durable
 
-        try:
-            recorded = await durable.take_up(self.plan, run, run_id, answers, self._history, strict)
-        except BaseException:  # nothing has been gone on with: what waits still waits, after all that was said before
-            self._suspended, self._history = self._as_it_was
-            raise
+        recorded = await durable.take_up(self.plan, run, run_id, answers, strict)
+        self._free()
+        self._suspended, self._history = None, run.history
         if recorded.result is not None:
             self.result = recorded.result
             if check and self.result.error is not None:

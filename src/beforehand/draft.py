@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -31,6 +31,9 @@ from .models.base import CallInfo, Model
 from .state import RunState
 
 
+E = TypeVar("E", bound=Exception)
+
+
 class OpenCall(msgspec.Struct, eq=False, gc=False):
     """A tool call while its arguments arrive: `shown` are the pieces the guard has let pass."""
 
@@ -53,7 +56,7 @@ class Outgoing(msgspec.Struct, eq=False, gc=False):
     origin: Origin = "model"
 
 
-def without_keys(error: Exception, by: Outgoing) -> Exception:
+def without_keys(error: E, by: Outgoing) -> E | ModelError:
     """A model's failure as it may be told: without the key that went with the request, and those in the model's address.
 
     Our own adapter sees to that itself; this is for any other.
@@ -154,10 +157,8 @@ _OF_CODE = re.compile(r"lambda_\d+").fullmatch
 
 def free_id(run: RunState, wanted: str, here: Collection[str]) -> str:
     """A call's id, with a suffix if it is already in use: results, records and approvals are matched by id."""
-    name = clean(wanted)
-    if "/" in name:
-        name = name.replace("/", "_")  # the slash is ours: it parts a call from those inside it
-    free = name
+    wanted = _plain_id(run, wanted)
+    free = name = wanted.replace("/", "_")  # the slash is ours: it parts a call from those inside it
     while free in run.history.call_ids or free in run.context.call_ids or free in here or _OF_CODE(free):
         free = f"{name}-{run.history.next_suffix(name)}"
     if free != wanted:
@@ -168,8 +169,6 @@ def free_id(run: RunState, wanted: str, here: Collection[str]) -> str:
 def _why_not(wanted: str) -> str:
     if "/" in wanted:
         return "holds a slash"
-    if clean(wanted) != wanted:
-        return "is no UTF-8"
     return "is kept for lambdas" if _OF_CODE(wanted) else "is already in use"
 
 
@@ -179,13 +178,13 @@ def with_free_ids(run: RunState, message: AssistantMessage) -> AssistantMessage:
     content: list[Part] = []
     for part in message.content:
         if isinstance(part, ToolCall):
-            part = ToolCall(free_id(run, plain_id(run, part.id), here), clean(part.name), clean(part.arguments))
+            part = ToolCall(free_id(run, part.id, here), clean(part.name), clean(part.arguments))
             here.append(part.id)
         content.append(part)
     return msgspec.structs.replace(message, content=tuple(content))
 
 
-def plain_id(run: RunState, wanted: str) -> str:
+def _plain_id(run: RunState, wanted: str) -> str:
     """A call's id that a store can hold as part of a run's: the model may choose any."""
     plain = short_id(wanted)
     if plain != wanted:

@@ -228,7 +228,7 @@ async def loop_of(plan: Any, run_id: str) -> str:
 
 
 async def take_up(
-    plan: Any, run: RunState, run_id: str, answers: Mapping[str, HumanAnswer] | None, history: History, strict: bool
+    plan: Any, run: RunState, run_id: str, answers: Mapping[str, HumanAnswer] | None, strict: bool
 ) -> Recorded:
     """Make `run` the recorded run, ready to go over its past and on. With nothing to go on with, `result` is set instead."""
     journal = journal_of(plan)
@@ -243,16 +243,17 @@ async def take_up(
             raise UsageError(f"run {run_id} was made in loop {loop!r}, and this is {run.loop!r}: resume it with agent.resume()")
         await record_answers(recorded, answers)
         if recorded.finished or recorded.waits:
-            recorded.result = await journal.reading(recorded_result, recorded)
-            for message in (await journal.reading(recorded.left))[0]:
-                history.append(message)
+            left, removed = await journal.reading(recorded.left)
+            recorded.result = await journal.reading(recorded_result, recorded, removed)
+            for message in left:
+                run.history.append(message)
             if run.parent_call_id is not None and run.plan.hooks.rules is not None:  # its caller goes on, and goes on counting
                 run.plan.hooks.rules.restore_counts(recorded.past.fired)
             lease.release()
         else:
             for message in await journal.reading(recorded.before):
-                history.append(message)
-            run.first_message = len(history)
+                run.history.append(message)
+            run.first_message = len(run.history)
             await _begin_again(run, recorded, strict)
             run.lease = lease
         return recorded
@@ -324,15 +325,14 @@ def places_of(journal: Store, run_id: str, call_id: str) -> list[tuple[str, str]
 # --- what a recorded run came to -----------------------------------------------------------------
 
 
-def recorded_result(recorded: Recorded) -> RunResult:
-    """The result of a run that is over, or waits, from its record."""
+def recorded_result(recorded: Recorded, removed: tuple[Message, ...]) -> RunResult:
+    """The result of a run that is over, or waits, from its record. `removed`: what a summary has taken the place of."""
     past = recorded.past
     end = past.end or {}
     decisions = tuple(decisions_in(recorded.journal, recorded.run_id, past))
     pending = () if past.suspended is None else tuple([read(p, PendingApproval) for p in past.suspended["pending"]])
     turns = end.get("turns", past.suspended["turn"] if past.suspended is not None else 0)
     error = None if end.get("error") is None else read_error(end["error"])
-    removed = recorded.left()[1] if "shortened" in (past.end or past.suspended or {}) else ()
     return RunResult(
         text=text_of_run(past.messages), messages=tuple(past.messages), usage=read(end.get("usage", {}), Usage),
         stop_reason=end.get("stop_reason", "suspended"), decisions=decisions, error=error, pending=pending,

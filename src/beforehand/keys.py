@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+import msgspec
 
 SHORTEST = 8
 """Characters of the shortest key that is hidden: a shorter one is a placeholder, or a word like any other."""
@@ -17,15 +20,56 @@ _SECRET = re.compile(
 )
 
 
-def hidden(text: str, values: Iterable[str | None]) -> str:
-    """`text` with each of these keys, as it is or as an address or JSON would hold it, replaced by `***`."""
-    from urllib.parse import quote  # deferred: it serves failures only
+class Secrets:
+    """Texts that must not be seen, and the forms in which an endpoint may echo them.
 
-    for value in values:
-        if value and len(value) >= SHORTEST:
-            for form in (value, quote(value, safe=""), value.replace("\\", "\\\\").replace('"', '\\"')):
+    One of less than `shortest` characters is a placeholder, or a word like any other: to hide it would only garble texts.
+    """
+
+    __slots__ = ("_forms",)
+
+    def __init__(self, values: Iterable[str], shortest: int = 4) -> None:
+        from urllib.parse import quote  # deferred: it costs every import of the package
+
+        forms: set[str] = set()
+        for value in map(str, values):
+            if len(value) >= shortest:
+                forms.add(value)
+                with contextlib.suppress(UnicodeEncodeError):  # a variable of the environment may hold anything
+                    escaped = msgspec.json.encode(value).decode()[1:-1]
+                    forms |= {escaped, escaped.replace("/", "\\/"), quote(value, safe="")}
+        self._forms = sorted(forms, key=len, reverse=True)
+
+    def hide(self, text: str) -> str:
+        """`text` with every secret replaced by `***`."""
+        for form in self._forms:
+            if form in text:
                 text = text.replace(form, "***")
-    return text
+        return text
+
+    def hide_in(self, value: Any) -> Any:
+        """A copy of JSON-shaped `value` with every secret in it, keys included, replaced."""
+        try:
+            return self._hidden(value)
+        except RecursionError:
+            return "(nested too deeply to be shown)"
+
+    def _hidden(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.hide(value)
+        if isinstance(value, dict):
+            return {self.hide(k): self._hidden(v) for k, v in value.items()}
+        if isinstance(value, list):
+            return [self._hidden(v) for v in value]
+        return value
+
+    def __repr__(self) -> str:
+        return f"Secrets({len(self._forms)} hidden forms)"
+
+
+def hidden(text: str, values: Iterable[str | None]) -> str:
+    """`text` with each of these keys, in whatever form an endpoint may echo it, replaced by `***`."""
+    return Secrets([value for value in values if value], SHORTEST).hide(text)
 
 
 def of_environment() -> list[str]:

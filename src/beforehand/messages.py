@@ -82,6 +82,11 @@ def clean(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
+def storable(value: Any) -> Any:
+    """A text, or what is none, as a journal can hold it: one that comes from a file's name may have half characters in it."""
+    return clean(value) if isinstance(value, str) else value
+
+
 def text_of(content: str | Sequence[Any]) -> str:
     """The visible text of a message's content, parts joined without a separator."""
     if isinstance(content, str):

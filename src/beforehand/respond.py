@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from .decisions import Interrupt
-from .draft import Draft, OpenCall, Outgoing, Reply, free_id, plain_id, with_free_ids, without_keys
+from .draft import Draft, OpenCall, Outgoing, Reply, free_id, with_free_ids, without_keys
 from .errors import Aborted, HookFailed, InvalidResponse, ModelError, NetworkError, RunError, Stop, describe
 from .events import ChunkKind, MessageEnd, MessageRetracted, MessageStart, MessageUpdate
 from .hooks.check import Refused
@@ -151,7 +151,7 @@ async def _show(run: RunState, draft: Draft, kind: ChunkKind, text: str) -> None
 
 def _open_call(run: RunState, draft: Draft, event: ToolCallDelta) -> OpenCall:
     wanted = event.id or f"call_{len(run.history)}_{len(draft.calls) + 1}"
-    free = free_id(run, plain_id(run, wanted), [call.id for call in draft.calls.values()] if draft.calls else ())
+    free = free_id(run, wanted, [call.id for call in draft.calls.values()] if draft.calls else ())
     call = draft.calls[event.index] = OpenCall(free, clean(event.name or ""))
     draft.parts.append(("call", call))
     return call
@@ -297,10 +297,13 @@ async def _cut(run: RunState, draft: Draft, error: BaseException) -> Reply:
         if draft.content(False) and not run.hooks.on_message:
             run.store(draft.message("aborted", "cancelled"))  # the caller cancels: keep what was shown, waiting for nothing
         raise error
-    error = without_keys(error, draft.by)
-    failure = error if isinstance(error, RunError) else ModelError(f"the model {draft.by.model!r} raised {describe(error)}")
-    failure.__cause__ = None if failure is error else error
-    without_keys(failure, draft.by)  # where the model is may stand in it
+    told = without_keys(error, draft.by)
+    failure: RunError
+    if isinstance(told, RunError):
+        failure, failure.__cause__ = told, None
+    else:  # where the model is may stand in this one
+        failure = without_keys(ModelError(f"the model {draft.by.model!r} raised {describe(told)}"), draft.by)
+        failure.__cause__ = told
     message = await _judge_partial(run, draft, draft.message("error", str(failure)))
     if not draft.started and run.events.takers["message_start"]:
         await run.emit(MessageStart(message=message, origin=message.origin, **run.event_fields()))

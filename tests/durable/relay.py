@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import socket
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from urllib.parse import urlsplit
 
 TURNS = 3
@@ -27,16 +27,24 @@ class Relay:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self._sockets: list[socket.socket] = [self._listener]
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._threads: list[threading.Thread] = []
+        self._closed = False
+        self._begin(self._accept)
+
+    def _begin(self, work: Callable[..., None], *args: object) -> None:
+        thread = threading.Thread(target=work, args=args, daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
                 here, _ = self._listener.accept()
+                self._sockets.append(here)
                 there = socket.create_connection(self._server)
-                self._sockets += [here, there]
-                threading.Thread(target=self._pass, args=(here, there, False), daemon=True).start()
-                threading.Thread(target=self._pass, args=(there, here, True), daemon=True).start()
+                self._sockets.append(there)
+                self._begin(self._pass, here, there, False)
+                self._begin(self._pass, there, here, True)
 
     def _pass(self, source: socket.socket, target: socket.socket, slowly: bool) -> None:
         with contextlib.suppress(OSError):
@@ -53,7 +61,7 @@ class Relay:
             self.pieces += 1
             until = self._turns + TURNS
             if not self.blocked:  # the test has failed then, and need not be slow about it
-                self.blocked += not self._turned.wait_for(lambda: self._turns >= until, PATIENCE)
+                self.blocked += not self._turned.wait_for(lambda: self._closed or self._turns >= until, PATIENCE)
 
     async def turn(self) -> None:
         """Count the turns of the event loop, for ever."""
@@ -64,8 +72,22 @@ class Relay:
             await asyncio.sleep(0)
 
     def close(self) -> None:
+        """End every thread, then close what they have opened."""
+        with self._turned:
+            self._closed = True
+            self._turned.notify_all()
+        self._end_sockets()  # which wakes the thread that accepts: after it there are no more of either
+        self._threads[0].join()
+        self._end_sockets()
+        for thread in self._threads:
+            thread.join()
         for one in self._sockets:
             one.close()
+
+    def _end_sockets(self) -> None:
+        for one in list(self._sockets):
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
 
 
 @contextlib.contextmanager

@@ -134,7 +134,8 @@ class Engine:
         wrong = check_chain(records, self.journal.before_run(head.row), self.journal.key)
         if wrong is not None:
             raise JournalUnreadable(f"run {run_id}, record {wrong} was changed: the run cannot be trusted (`beforehand verify`)")
-        result = recorded_result(Recorded(self.journal, head, read_past(records), run_id))
+        recorded = Recorded(self.journal, head, read_past(records), run_id)
+        result = recorded_result(recorded, recorded.left()[1])
         if result.error is not None and any([status.state in GOING for status in self._client.of_run(run_id)]):
             return None  # it is tried again, or its worker has not told the queue yet
         return result

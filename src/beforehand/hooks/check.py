@@ -12,7 +12,7 @@ from ..decisions import Answer, Ask, Block, Decision, Effect, End, Hold, Interru
 from ..errors import RunError
 from ..frozen import freeze
 from ..history import HistoryView
-from ..messages import MESSAGE_TYPES, THINKING_LEVELS, AssistantMessage, Image, Request, Text, Usage, clean, sealed
+from ..messages import MESSAGE_TYPES, THINKING_LEVELS, AssistantMessage, Image, Request, Text, Usage, clean, sealed, storable
 from ..seams import Context, SeamSpec
 from ..tools import Tool
 from ..validity import invalid_request, sealed_request
@@ -110,14 +110,10 @@ def _cleaned(verdict: Verdict) -> Verdict:
     """The verdict with texts that can be sent and stored."""
     for field in _TEXTS.get(type(verdict), ()):
         given = getattr(verdict, field)
-        texts = tuple(map(_storable, given)) if isinstance(given, tuple) else _storable(given)
+        texts = tuple(map(storable, given)) if isinstance(given, tuple) else storable(given)
         if texts != given:
             verdict = msgspec.structs.replace(verdict, **{field: texts})
     return verdict
-
-
-def _storable(value: Any) -> Any:
-    return clean(value) if isinstance(value, str) else value
 
 
 _TEXTS: dict[type, tuple[str, ...]] = {

@@ -12,7 +12,7 @@ import msgspec
 
 from ..errors import HookDefinitionError, nearest
 from ..frozen import Frozen
-from ..messages import clean
+from ..messages import storable
 from ..seams import BY_NAME, SeamSpec
 
 OnError = Literal["closed", "open", "abort"]
@@ -41,8 +41,8 @@ class Hook(Frozen, kw_only=True, eq=False):
     """For a method: the hook as decorated, and the object. Set by attribute access."""
 
     def __post_init__(self) -> None:
-        msgspec.structs.force_setattr(self, "name", _storable(self.name or name_of(self.fn)))
-        msgspec.structs.force_setattr(self, "where", _storable(self.where or where_of(self.fn)))
+        msgspec.structs.force_setattr(self, "name", storable(self.name or name_of(self.fn)))
+        msgspec.structs.force_setattr(self, "where", storable(self.where or where_of(self.fn)))
         msgspec.structs.force_setattr(self, "tools", () if self.tools is None else _globs(self, "tools", self.tools))
         if self.loops is not None:
             msgspec.structs.force_setattr(self, "loops", _globs(self, "loops", self.loops))
@@ -84,11 +84,6 @@ def name_of(fn: Any) -> str:
     while isinstance(fn, functools.partial):
         fn = fn.func
     return getattr(fn, "__name__", None) or type(fn).__name__
-
-
-def _storable(text: Any) -> Any:
-    """A name as a journal and a trace can hold it: one that comes from a file's name may have half characters in it."""
-    return clean(text) if isinstance(text, str) else text
 
 
 def where_of(fn: Any) -> str:

@@ -10,16 +10,16 @@ import asyncio
 import random
 import re
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
-import msgspec
 
 from ..errors import AuthenticationError, ConfigError, InvalidResponse, ModelError, NetworkError
 from ..frozen import Frozen
+from ..keys import Secrets as Secrets
 
 if TYPE_CHECKING:
     import aiohttp
@@ -153,49 +153,6 @@ def secret_values(headers: Mapping[str, str]) -> list[str]:
     """The values of those headers that look like credentials, and the token after a scheme such as `Bearer`."""
     values = [value for name, value in headers.items() if is_secret_header(name)]
     return values + [value.split(" ", 1)[1] for value in values if " " in value]
-
-
-class Secrets:
-    """Texts that must not be seen, and the forms in which an endpoint may echo them.
-
-    Up to three characters are a placeholder (local servers want any key), and hiding those would only garble texts.
-    """
-
-    __slots__ = ("_forms",)
-
-    def __init__(self, values: Iterable[str]) -> None:
-        forms: set[str] = set()
-        for value in map(str, values):
-            if len(value) > 3:
-                escaped = msgspec.json.encode(value).decode()[1:-1]
-                forms |= {value, escaped, escaped.replace("/", "\\/"), quote(value, safe="")}
-        self._forms = sorted(forms, key=len, reverse=True)
-
-    def hide(self, text: str) -> str:
-        """`text` with every secret replaced by `***`."""
-        for form in self._forms:
-            if form in text:
-                text = text.replace(form, "***")
-        return text
-
-    def hide_in(self, value: Any) -> Any:
-        """A copy of JSON-shaped `value` with every secret in it, keys included, replaced."""
-        try:
-            return self._hidden(value)
-        except RecursionError:
-            return "(nested too deeply to be shown)"
-
-    def _hidden(self, value: Any) -> Any:
-        if isinstance(value, str):
-            return self.hide(value)
-        if isinstance(value, dict):
-            return {self.hide(k): self._hidden(v) for k, v in value.items()}
-        if isinstance(value, list):
-            return [self._hidden(v) for v in value]
-        return value
-
-    def __repr__(self) -> str:
-        return f"Secrets({len(self._forms)} hidden forms)"
 
 
 def shown(text: str, secrets: Secrets) -> str:
