@@ -1,7 +1,6 @@
 """Fresh workers: every call has one of its own, which is killed when the call ends, however it ends.
 
-A worker takes time to start, so the end of a call starts the next one, which waits, unused, for the next call (a
-*spare*). Spares belong to an event loop and end with it.
+Workers belong to an event loop and end with it, those that wait for a call (`spares`) as well.
 """
 
 from __future__ import annotations
@@ -10,7 +9,8 @@ import asyncio
 import weakref
 from collections.abc import AsyncGenerator
 from time import perf_counter
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -21,23 +21,10 @@ from .contract import (
     too_deep,
 )  # fmt: skip
 from .family import Family, family_here, inside
+from .spares import Spares, Worker
 
-MAX_WORKERS = 32
+MAX_WORKERS = 64
 """Calls under way at once on one event loop; the others wait, on their own time. Calls made by calls count in `family`."""
-
-SPARE_TIME = 60.0
-"""Seconds a spare waits for a call."""
-
-
-class Worker(Protocol):
-    """One process, for one call."""
-
-    @property
-    def alive(self) -> bool: ...
-    async def start(self, spare: bool) -> None: ...
-    async def run(self, job: Job) -> bytes: ...
-    def kill(self) -> None: ...
-    async def aclose(self) -> None: ...
 
 
 async def call(
@@ -103,7 +90,10 @@ class _Pool:
     """The workers of one event loop."""
 
     def __init__(self) -> None:
-        self._spares: dict[str, asyncio.Task[Worker]] = {}
+        self._spares = {
+            language: Spares(partial(_started, language, spare=True), self._discard, MAX_WORKERS)
+            for language in ("python", "script")
+        }
         self._closing: set[asyncio.Task[None]] = set()
         self._free = asyncio.Semaphore(MAX_WORKERS)
         self._keeper = self._keep()
@@ -122,19 +112,20 @@ class _Pool:
             self._kept = True
             await anext(self._keeper)
         language = _language(job.source)
-        here = family_here()
-        if here is not None:  # it must not wait for those that wait for it
-            family, depth = here
-            async with family.place(job, depth):
-                inside.set(here)
-                return await self._run(language, job)
-        async with self._free:
-            family = Family(job.limits.suspensions)
-            inside.set((family, 0))  # in the context of the task that does this call, and of what its bridge does
-            try:
-                return await self._run(language, job)
-            finally:
-                family.over = True
+        with self._spares[language].call():
+            here = family_here()
+            if here is not None:  # it must not wait for those that wait for it
+                family, depth = here
+                async with family.place(job, depth):
+                    inside.set(here)
+                    return await self._run(language, job)
+            async with self._free:
+                family = Family(job.limits.suspensions)
+                inside.set((family, 0))  # in the context of the task that does this call, and of what its bridge does
+                try:
+                    return await self._run(language, job)
+                finally:
+                    family.over = True
 
     async def _run(self, language: str, job: Job) -> bytes:
         worker = await self._take(language)
@@ -143,43 +134,28 @@ class _Pool:
         finally:
             worker.kill()
             self._close_later(worker)
-            self._put_spare(language)  # only now, so that it takes no processor from the call
 
     async def _take(self, language: str) -> Worker:
-        spare = self._spares.pop(language, None)
-        if spare is not None:
+        while (spare := self._spares[language].take()) is not None:
             worker = await self._ready(spare)
             if worker.alive:
                 return worker
             self._close_later(worker)
         return await self._ready(asyncio.ensure_future(_started(language, spare=False)))
 
-    async def _ready(self, worker: asyncio.Task[Worker]) -> Worker:
+    async def _ready(self, worker: asyncio.Future[Worker]) -> Worker:
         try:
             return await worker
         except asyncio.CancelledError:
             self._discard(worker)
             raise
 
-    def _put_spare(self, language: str) -> None:
-        """Start the worker of the next call. If none comes, it is ended after a while."""
-        if language in self._spares:
-            return
-        spare = self._spares[language] = asyncio.ensure_future(_started(language, spare=True))
-
-        def expire() -> None:
-            if self._spares.get(language) is spare:
-                del self._spares[language]
-                self._discard(spare)
-
-        asyncio.get_running_loop().call_later(SPARE_TIME, expire)
-
-    def _discard(self, worker: asyncio.Task[Worker]) -> None:
+    def _discard(self, worker: asyncio.Future[Worker]) -> None:
         """End a worker that nobody will use, started or not."""
         worker.add_done_callback(self._close_unused)
         worker.cancel()
 
-    def _close_unused(self, spare: asyncio.Task[Worker]) -> None:
+    def _close_unused(self, spare: asyncio.Future[Worker]) -> None:
         if not spare.cancelled() and spare.exception() is None:
             self._close_later(spare.result())
 
@@ -190,7 +166,7 @@ class _Pool:
 
     async def close(self) -> None:
         """End every spare, and wait until every worker that was killed is gone."""
-        spares, self._spares = list(self._spares.values()), {}
+        spares = [spare for spares in self._spares.values() for spare in spares.give_up()]
         for worker in await asyncio.gather(*spares, return_exceptions=True):
             if not isinstance(worker, BaseException):
                 worker.kill()
