@@ -64,8 +64,8 @@ async def _turns(
 
     What is left in `incoming` afterwards did not come so far as to be judged at seam 10.
     """
-    cause: Cause | None = None
-    turn = Turn()
+    turn, run.unprepared = run.unprepared or Turn(), None
+    cause = None if turn.message is None else _next_cause(run, turn) or "continue"
     try:
         while True:
             if waiting is not None:
@@ -76,7 +76,7 @@ async def _turns(
                 if cause is not None:
                     if run.hooks.prepare_next_turn:
                         await _ask_next(run, turn, cause)
-                    incoming = _queued(run, cause)
+                    incoming += _queued(run, cause)
                 turn = Turn()
                 if run.hooks.before_turn and not await _ask_before(run, incoming):
                     return
@@ -109,6 +109,7 @@ async def _turns(
         run.stop_reason, run.error = "error", failure
         if run.journal is not None:
             await run.journal.failed(run, failure)
+        turn.closed, run.unprepared = True, turn if turn.message is not None else None
         record = await (store_failure if run.plan.recovery is None else store_turn_error)(run, str(failure))
         if not (isinstance(failure, HookFailed) and failure.seam == AFTER.name):
             await end_failed_turn(run, Turn(record), ask=False)
@@ -255,7 +256,7 @@ async def _turn(run: RunState, turn: Turn, incoming: list[Message], cause: Cause
 
 
 def _take_results(run: RunState, turn: Turn, results: Results) -> None:
-    turn.results = tuple(results.messages)
+    turn.results, turn.tools_go_on = tuple(results.messages), not results.terminate
     if results.failure is not None:
         raise results.failure
     if results.suspended is not None:
@@ -264,7 +265,6 @@ def _take_results(run: RunState, turn: Turn, results: Results) -> None:
         run.pending = tuple([p for call in results.suspended.calls if call.outcome == "pending" for p in call.pending()])
         run.stop_reason = "suspended"
         return
-    turn.tools_go_on = not results.terminate
     if run.aborted:
         turn.stop = "aborted"
     elif run.interrupt is not None:

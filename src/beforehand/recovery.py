@@ -106,7 +106,7 @@ async def recover(run: RunState, incoming: list[Message], turns: Turns) -> None:
             run.separate(without_images(messages) if kind == "image" else calls_as_text(messages))
             incoming[:] = [_told_as_text()] if kind == "tool_mismatch" else []
         elif kind != "transient":
-            incoming[:] = [*(m for m in incoming if not is_notice(m)), _notice(run, attempts.failures)]
+            incoming[:] = [*(m for m in incoming if _still_due(run, m)), _notice(run, attempts.failures)]
         if run.journal is not None and run.journal.live:
             run.journal.retried(_announced(run), attempts.failures, attempts.last)
         run.stop_reason, run.error, run.reason = None, None, None
@@ -208,6 +208,13 @@ def _notice(run: RunState, attempt: int) -> UserMessage:
     most = run.plan.recovery.max_attempts  # type: ignore[union-attr]
     text = f"{TURN_ERROR}structural recovery retry {attempt} of {most}: the turn failed before an answer, and is tried again."
     return UserMessage(text, origin="hook")
+
+
+def _still_due(run: RunState, message: Message) -> bool:
+    """Whether the next attempt begins with this message too: no notice of an earlier one, and nothing taken out of a queue."""
+    if message.origin in ("steer", "follow_up"):
+        return any(message is waiting for waiting in (*run.queues.steering, *run.queues.follow_up))
+    return not is_notice(message)
 
 
 def _told_as_text() -> UserMessage:

@@ -38,7 +38,7 @@ class RunState(Waits):
         "lasting", "lease", "loop", "messages_made", "model", "observed", "options", "outbox", "parent_call_id",
         "parent_run_id", "pending", "place", "plan", "poll_first", "queues", "reason", "removed", "requests_sent", "resend",
         "resends", "resent", "run_id", "sequential", "shadow", "slow_hook", "started", "stop_reason", "store", "suspension",
-        "system", "thinking_level", "tool_specs", "tools", "tools_run", "turn", "turnstile", "usage", "usage_cost",
+        "system", "thinking_level", "tool_specs", "tools", "tools_run", "turn", "turnstile", "unprepared", "usage", "usage_cost",
     )  # fmt: skip
     attempts: Any
     """The conversation's failures in a row. Set only where the plan has a recovery."""
@@ -89,6 +89,8 @@ class RunState(Waits):
         self.askers: tuple[Asker, ...] = ()
         self.resent: dict[Asker, int] | None = None
         self.interrupt: Interrupt | None = None
+        self.unprepared: Any = None
+        """A turn whose reply stands and that seam 16 has not let another follow: it is asked before the run is tried again."""
         self.stop_reason: StopReason | None = None
         self.reason: str | None = None
         self.error: RunError | None = None

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from beforehand import (
-    Agent, BadRequest, Hook, Image, Interrupt, Limits, Text, ToolContext, ToolMessage, ToolMismatch, Usage, UserMessage, hook,
-    tool,
+    Agent, BadRequest, Hook, Image, Interrupt, Limits, Replace, Text, ToolContext, ToolMessage, ToolMismatch, Usage, UserMessage,
+    hook, tool,
 )  # fmt: skip
 from beforehand.testing import FunctionModel, error, finish, text, tool_call
 
@@ -42,7 +42,7 @@ def by_turn(replies: dict[int, Any]) -> FunctionModel:
 def fails_in(turns: set[int], seam: str, **options: Any) -> Hook:
     def fn(context: Any) -> None:
         told = sum(m.text.startswith("[Turn error]") for m in context.run._run.history.view())
-        if context.run.turn in turns and not (seam == "before_turn" and told):
+        if context.run.turn in turns and not (seam in ("before_turn", "prepare_next_turn") and told):
             raise RuntimeError(f"broken in turn {context.run.turn}")
 
     return Hook(seam=seam, fn=fn, name="fails", on_error="closed", **options)
@@ -60,6 +60,27 @@ async def test_a_hook_that_failed_and_was_asked_again_is_not_asked_a_third_time_
     whole, records = await every_cut(tmp_path, make)
     assert whole.stop_reason == "completed"
     assert any(r.kind == "retried" for r in records)
+
+
+async def test_what_16_said_before_an_attempt_is_part_of_the_past(tmp_path: Path) -> None:
+    def make(world: World) -> Agent:
+        @hook.on_message
+        def fails(incoming: Any) -> None:
+            if incoming.origin == "tool" and incoming.run.turn == 2:
+                raise RuntimeError("broken")
+
+        @hook.prepare_next_turn
+        def adds(turn: Any) -> Replace:
+            return Replace(add_messages=(UserMessage(f"after turn {turn.number}"),))
+
+        return Agent(
+            model=by_turn({1: tool_call("work", {"x": 1}, id="a"), 2: tool_call("work", {"x": 2}, id="b")}),
+            tools=[work(world)], instructions=["Be brief.", say_turn], hooks=[fails, adds], journal=world.journal,
+            recovery=world.recovery(),
+        )  # fmt: skip
+
+    whole, _ = await every_cut(tmp_path, make)
+    assert [m.text for m in whole.messages if m.text.startswith("after")] == ["after turn 1", "after turn 2"]
 
 
 async def test_requests_that_failed_for_a_while_are_part_of_the_past(tmp_path: Path) -> None:

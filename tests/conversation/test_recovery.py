@@ -330,6 +330,94 @@ async def test_a_failure_between_two_turns_goes_on_with_the_tools_results() -> N
     assert_valid(result.messages)
 
 
+async def test_a_hook_that_failed_between_two_turns_is_asked_again_and_no_request_leaves_without_it() -> None:
+    @tool
+    async def work() -> str:
+        """Work."""
+        return "worked"
+
+    waits, asked = Waits(), []
+
+    @hook.prepare_next_turn
+    def to_the_private_model(turn: Any) -> None:
+        asked.append((turn.cause, turn.message.tool_calls[0].name, [m.text for m in turn.tool_results]))
+        raise RuntimeError(f"broken {len(asked)}")
+
+    model = ScriptedModel([tool_call("work"), text("never")])
+    agent = Agent(model=model, tools=[work], hooks=[to_the_private_model], recovery=waits.recovery(max_attempts=2))
+    result = await agent.run("go", check=False)
+    assert (result.stop_reason, len(model.requests)) == ("error", 1)
+    assert asked == [("tools", "work", ["worked"])] * 3
+
+
+async def test_after_a_failure_over_a_tools_result_seam_16_is_asked_before_the_next_attempt() -> None:
+    @tool
+    async def work() -> str:
+        """Work."""
+        return "worked"
+
+    @hook.on_message
+    def broken(incoming: Any) -> None:
+        if incoming.origin == "tool":
+            raise RuntimeError("broken")
+
+    asked: list[Any] = []
+
+    @hook.prepare_next_turn
+    def between(turn: Any) -> None:
+        asked.append((turn.cause, [m.text[:22] for m in turn.tool_results]))
+
+    model = ScriptedModel([tool_call("work"), text("end")])
+    result = await Agent(model=model, tools=[work], hooks=[broken, between], recovery=Waits().recovery()).run("go")
+    assert (result.text, asked) == ("end", [("tools", ["The result is withheld"])])
+
+
+IS_FOR: dict[str, Any] = {
+    "before_turn": lambda turn: turn.number == 2,
+    "on_message": lambda incoming: incoming.message.text == "and then?",
+    "before_provider_call": lambda call: call.request.messages[-1].text == "and then?",
+}
+
+
+@pytest.mark.parametrize("queue", ["steer", "follow_up"])
+@pytest.mark.parametrize("seam", IS_FOR)
+async def test_the_next_attempt_begins_with_the_message_that_the_failed_turn_was_for(seam: str, queue: str) -> None:
+    failed: list[Any] = []
+
+    def fails_once(context: Any) -> None:
+        if IS_FOR[seam](context) and not failed:
+            failed.append(context)
+            raise RuntimeError("broken")
+
+    def reply(request: Any) -> Any:
+        if len(model.requests) == 1:
+            getattr(talk, queue)("and then?")
+        return text("hello")
+
+    model = FunctionModel(reply)
+    talk = Agent(model=model, hooks=[Hook(seam=seam, fn=fails_once)], recovery=Waits().recovery()).conversation()
+    await talk.run("hi")
+    assert len(model.requests) == 2
+    assert [m.text for m in model.requests[1].messages].count("and then?") == 1
+    assert (len(failed), talk.queued) == (1, ())
+
+
+async def test_what_is_taken_out_of_the_queue_while_the_run_waits_is_not_in_the_next_attempt() -> None:
+    async def cleared(seconds: float) -> None:
+        talk.clear_queues()
+
+    @hook.before_turn
+    def fails_once(turn: Any) -> None:
+        if turn.number == 2:
+            raise RuntimeError("broken")
+
+    model = ScriptedModel([text("hello"), text("fine")])
+    talk = Agent(model=model, hooks=[fails_once], recovery=Recovery(sleep=cleared)).conversation()
+    talk.follow_up("never mind")
+    await talk.run("hi", check=False)
+    assert "never mind" not in [m.text for request in model.requests for m in request.messages]
+
+
 @pytest.mark.parametrize("seam", ["finish_turn", "after_turn"])
 async def test_where_the_reply_stands_already_nothing_is_asked_again(seam: str) -> None:
     waits, model = Waits(), ScriptedModel([text("hello"), text("never")])
