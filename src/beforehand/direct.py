@@ -9,7 +9,7 @@ from typing import Any
 from .contexts import digest_of, request_value
 from .decisions import Answer
 from .draft import Outgoing, without_keys
-from .errors import RequestBlocked
+from .errors import InvalidResponse, NetworkError, RequestBlocked
 from .messages import NO_USAGE, Request
 from .models.base import Finish, Model, TextDelta
 from .request import answer_message, authorize, call_info, others, send
@@ -67,7 +67,7 @@ async def _text_from(run: RunState, outgoing: Outgoing, kind: RequestKind, by: s
         asked = {"kind": kind, "model": model.name, "digest": digest, **({} if by is None else {"by": by})}
         await run.journal.request(run, request, model, kind, digest)
     texts: list[str] = []
-    usage = NO_USAGE
+    stop, usage = None, NO_USAGE
     outer_scope = run.scope
     run.enter_streaming()
     try:
@@ -75,8 +75,12 @@ async def _text_from(run: RunState, outgoing: Outgoing, kind: RequestKind, by: s
             if type(event) is TextDelta:
                 texts.append(event.text)
             elif type(event) is Finish:
-                usage = event.usage
+                stop, usage = event.stop_reason, event.usage
                 run.add_usage(usage, model.name)
+        if stop is None:
+            raise NetworkError(f"the reply of {model.name} ended without a stop reason: it was cut")
+        if kind == "compaction" and stop != "stop":
+            raise InvalidResponse(f"the summary is not whole: {model.name} ended it with {stop!r}")
     except Exception as error:
         told = without_keys(error, outgoing)
         if run.journal is not None:

@@ -12,7 +12,7 @@ from beforehand import (
     Replace, RequestTooLarge, Text, ToolCall, ToolMessage, UserMessage, hook, tool,
 )  # fmt: skip
 from beforehand.history import estimate_tokens
-from beforehand.testing import FunctionModel, error, text, tool_call
+from beforehand.testing import FunctionModel, cut, error, finish, text, tool_call
 
 from conversation.checks import assert_valid
 
@@ -197,6 +197,9 @@ FAILURES: dict[str, tuple[list[Hook], Any]] = {
     "model_fails": ([], error("down")),
     "model_fails_half_way": ([], [text("half"), error("down")]),
     "model_refuses": ([], error(BadRequest("no"))),
+    "line_is_cut": ([], [text("half"), cut()]),
+    "summary_is_cut_by_its_length": ([], [text("half"), finish("length")]),
+    "model_declines": ([], [text("I cannot help with that."), finish("refusal")]),
     "summary_is_empty": ([], " "),
     "gate_blocks": ([Hook(seam="authorize_request", fn=only_compactions)], "never"),
     "gate_fails": ([Hook(seam="authorize_request", fn=fail_at_compactions)], "never"),

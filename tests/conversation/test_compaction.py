@@ -11,7 +11,7 @@ from beforehand import (
     Agent, Answer, Approve, Ask, AssistantMessage, BeforehandError, Block, CustomMessage, Hook, HookFailed, Limits,
     RequestBlocked, RunError, ServerError, Text, ToolCall, ToolMessage, UsageError, UserMessage, tool,
 )  # fmt: skip
-from beforehand.testing import FunctionModel, ScriptedModel, error, text, tool_call
+from beforehand.testing import FunctionModel, ScriptedModel, cut, error, finish, text, tool_call
 
 from conversation.checks import assert_valid
 
@@ -159,6 +159,10 @@ FAILURES: dict[str, tuple[list[Hook], Any]] = {
     "gate_fails": ([Hook(seam="authorize_request", fn=fail)], text("never")),
     "model_fails": ([], error("down")),
     "model_fails_half_way": ([], [text("half a summ"), error("down")]),
+    "line_is_cut": ([], [text("half a summ"), cut()]),
+    "summary_is_cut_by_its_length": ([], [text("half a summ"), finish("length")]),
+    "model_declines": ([], [text("I cannot help with that."), finish("refusal")]),
+    "model_calls_a_tool": ([], [text("First I look."), tool_call("look")]),
     "summary_is_empty": ([], text("  ")),
     "answer_is_empty": ([Hook(seam="before_compaction", fn=lambda c: Answer(""))], text("never")),
 }

@@ -12,7 +12,7 @@ from beforehand import (
 from beforehand.models.base import TextDelta
 from beforehand.sandbox import SandboxLimits
 from beforehand.settings import CodeExecution, ToolSettings
-from beforehand.testing import ScriptedModel, text, tool_call
+from beforehand.testing import ScriptedModel, cut, text, tool_call
 from beforehand.workspace import Approvals, Gates, Lambda, Workspace, code_tools
 
 both = pytest.mark.parametrize("language", ["py", "ts"])
@@ -329,8 +329,9 @@ async def test_a_wrong_question_for_the_model_is_refused_with_its_place(place, a
     assert len(model.requests) == 1
 
 
-async def test_a_model_that_fails_is_an_exception_with_a_code(place):
-    model = ScriptedModel([ValueError("gone"), text("done")])
+@pytest.mark.parametrize("reply", [ValueError("gone"), [text("half an ans"), cut()]], ids=["it fails", "its line is cut"])
+async def test_a_model_that_fails_is_an_exception_with_a_code(place, reply):
+    model = ScriptedModel([reply, text("done")])
     await run([request_lambda(place, code_of("adf.model_invoke({prompt: 'Q'})"))], model=model)
     assert kept(place) == "MODEL_ERROR"
 
