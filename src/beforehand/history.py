@@ -136,9 +136,8 @@ class History:
     """An append-only list of messages.
 
     It counts, while appending, what would otherwise have to be searched for: messages that default conversion drops
-    (`unsendable`), calls still without a result (`open_calls`), results that stand at no call of
-    theirs (`orphans`), and the call ids
-    in use.
+    (`unsendable`), calls still without a result (`open_calls`), results that stand at no call of theirs and calls whose id
+    another call has had (`orphans`), and the call ids in use.
     """
 
     __slots__ = ("_digests", "_encoded", "_items", "_sizes", "_suffixes", "call_ids", "open_calls", "orphans", "unsendable")
@@ -173,6 +172,8 @@ class History:
         if kind is AssistantMessage:
             for part in message.content:
                 if type(part) is ToolCall:
+                    if part.id in self.call_ids:
+                        self.orphans += 1
                     self.call_ids.add(part.id)
                     self.open_calls[part.id] = part
             if not message.content and not is_sendable(message):

@@ -19,7 +19,7 @@ from .hooks.check import Refused
 from .hooks.dispatch import Ruling, dispatch
 from .history import History, HistoryView, estimate_tokens
 from .messages import (
-    AssistantMessage, Image, Message, MessageStop, Options, Request, Text, Thinking, ToolCall, ToolMessage, clean,
+    AssistantMessage, Image, Message, MessageStop, Options, Part, Request, Text, Thinking, ToolCall, ToolMessage, clean,
     is_sendable,
 )  # fmt: skip
 from .models.base import NO_CALL_INFO, CallInfo, Finish, ImageDelta, Model, ModelEvent, TextDelta, ThinkingDelta, ToolCallDelta
@@ -299,32 +299,56 @@ async def replay(message: AssistantMessage) -> AsyncIterator[ModelEvent]:
 
 
 def repair(run: RunState) -> None:
-    """Give every call without a result one that says so, and drop results that answer no call."""
+    """Give every call without a result one that says so and each an id of its own, and drop results that answer no call."""
     context = run.context
-    for call in context.open_calls.values():
-        run.note(
-            "Repaired", f"call {call.id} ({call.name}) had no result; the model is told that its outcome is not known", call.id
-        )
     if not context.orphans and _only_tail_missing(context):
         for call in list(context.open_calls.values()):
-            run.store(_unknown(call))
+            run.store(_unknown(run, call))
         return
     mended: list[Message] = []
-    missing: dict[str, ToolCall] = {}
+    due: list[tuple[str, ToolCall]] = []
+    used: dict[str, int] = {}
     for message in context.view():
         if isinstance(message, ToolMessage):
-            if missing.pop(message.tool_call_id, None) is None:
-                run.note(
-                    "Repaired",
-                    f"a result for {message.tool_call_id}, which no call before it has, is not sent",
-                    message.tool_call_id,
-                )
+            at = next((i for i, (was, _) in enumerate(due) if was == message.tool_call_id), None)
+            if at is None:
+                why = f"a result for {message.tool_call_id}, which no call before it has, is not sent"
+                run.note("Repaired", why, message.tool_call_id)
                 continue
+            _, call = due.pop(at)
+            if call.id != message.tool_call_id:
+                message = msgspec.structs.replace(message, tool_call_id=call.id)
         else:
-            mended += [_unknown(call) for call in missing.values()]
-            missing = {call.id: call for call in message.tool_calls} if isinstance(message, AssistantMessage) else {}
+            mended += [_unknown(run, call) for _, call in due]
+            due = []
+            if isinstance(message, AssistantMessage) and message.tool_calls:
+                message, due = _with_own_ids(run, message, used)
         mended.append(message)
-    run.separate([*mended, *(_unknown(call) for call in missing.values())])
+    run.separate([*mended, *(_unknown(run, call) for _, call in due)])
+
+
+def _with_own_ids(
+    run: RunState, message: AssistantMessage, used: dict[str, int]
+) -> tuple[AssistantMessage, list[tuple[str, ToolCall]]]:  # fmt: skip
+    """A reply with a suffix on each call id that another call has had, and its calls beside the ids they had.
+
+    `used` has the ids so far, each with its last suffix: always the same ones, whenever a history is mended.
+    """
+    calls: list[tuple[str, ToolCall]] = []
+    content: list[Part] = []
+    for part in message.content:
+        if isinstance(part, ToolCall):
+            was = part.id
+            while part.id in used or (part.id != was and part.id in run.context.call_ids):
+                used[was] += 1
+                part = msgspec.structs.replace(part, id=f"{was}-{used[was]}")
+            if part.id != was:
+                run.note("Renamed", f"call id {was!r} is already in use, so this call is {part.id!r}", part.id)
+            used[part.id] = 1
+            calls.append((was, part))
+        content.append(part)
+    same = all(was == call.id for was, call in calls)
+    return message if same else msgspec.structs.replace(message, content=tuple(content)), calls
 
 
 def _only_tail_missing(history: History) -> bool:
@@ -337,5 +361,6 @@ def _only_tail_missing(history: History) -> bool:
     return False
 
 
-def _unknown(call: ToolCall) -> ToolMessage:
+def _unknown(run: RunState, call: ToolCall) -> ToolMessage:
+    run.note("Repaired", f"call {call.id} ({call.name}) had no result; the model is told that its outcome is not known", call.id)
     return ToolMessage(call.id, call.name, UNKNOWN_OUTCOME, is_error=True)

@@ -69,7 +69,7 @@ def requests(draw):
             messages.append(UserMessage(draw(user_contents), origin=draw(st.sampled_from(["prompt", "steer", "hook"]))))
         else:
             calls = [
-                ToolCall(f"c{next(ids)}", draw(st.sampled_from(["a", "b"])), draw(arguments))
+                ToolCall(f"c{next(ids)}", draw(st.sampled_from(["a", "b", ""])), draw(arguments))
                 for _ in range(draw(st.integers(0, 2)))
             ]
             said = draw(st.lists(st.builds(Text, words) | st.builds(Thinking, words, st.none() | words) | images, max_size=2))
@@ -124,7 +124,8 @@ def test_a_shuffled_request_still_finds_each_original(request):
 
 @given(requests())
 def test_without_seq_what_the_model_reads_is_the_same(request):
-    assume(not any(isinstance(p, Image) for m in request.messages if isinstance(m, AssistantMessage) for p in m.content))
+    said = [part for m in request.messages if isinstance(m, AssistantMessage) for part in m.content]
+    assume(not any(isinstance(part, Image) or (isinstance(part, ToolCall) and not part.name) for part in said))
     shown = json.loads(request_json(request))
     bare = {**shown, "messages": [{k: v for k, v in m.items() if k != "seq"} for m in shown["messages"]]}
     back = from_adf(bare, request)
@@ -276,6 +277,17 @@ def test_an_image_the_model_made_comes_back_but_a_lambda_cannot_make_one():
     assert from_adf(value, request).messages[0].content == (Text("b"), Image(data="aGk="))
     value["messages"][0]["content"][1]["image_url"]["url"] = "https://elsewhere/x.png"
     with pytest.raises(Refused, match="which a message of the assistant cannot hold"):
+        read_request(value, request)
+
+
+def test_a_call_the_model_gave_no_name_comes_back_but_a_lambda_cannot_make_one():
+    calls = AssistantMessage((Text("a"), ToolCall("1", "", '{"n": 12345678901234567890}')), "tool_calls")
+    request = Request("", (calls, ToolMessage("1", "", "not found", is_error=True)))
+    value = like_javascript(json.loads(request_json(request)))
+    value["messages"][0]["content"][0]["text"] = "b"
+    assert from_adf(value, request).messages[0].content == (Text("b"), calls.content[1])
+    value["messages"][0]["content"][1]["input"] = {}
+    with pytest.raises(Refused, match=r"\$\.messages\[0\]\.content\[1\]\.name must be a string that is not empty"):
         read_request(value, request)
 
 

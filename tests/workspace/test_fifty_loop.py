@@ -99,13 +99,15 @@ async def test_01_a_hook_that_throws_lets_no_request_leave(place, language):
 @pytest.mark.parametrize("value", ["[]", "null", '"text"', "7"])
 async def test_03_a_hook_that_returns_no_object_lets_no_request_leave(place, language, value):
     py = f"def main(c):\n    return {'None' if value == 'null' else value}"
-    await no_call(place, in_language(language, py, f"export function main() {{ return {value} }}"), language)
+    failure = await no_call(place, in_language(language, py, f"export function main() {{ return {value} }}"), language)
+    assert failure.why.startswith("returned a request that cannot be sent: $ ")
 
 
 @both
 async def test_04_the_outer_object_is_no_request(place, language):
     source = in_language(language, "def main(c):\n    return c", "export function main(outer) { return outer }")
-    assert "request" in str(await no_call(place, source, language))
+    failure = await no_call(place, source, language)
+    assert failure.why.startswith("returned a request that cannot be sent: $.request does not belong there")
 
 
 CHANGED = "def main(c):\n    r = c['request']\n    {change}\n    return r"
@@ -388,6 +390,18 @@ ORPHANS: dict[str, list[Any]] = {
         UserMessage("go"), AssistantMessage((ToolCall("c", "read"),), "tool_calls"), UserMessage("and?"),
         ToolMessage("c", "read", "x"),
     ],
+    "an id that an earlier call had": [
+        UserMessage("go"), AssistantMessage((ToolCall("c", "read"),), "tool_calls"), ToolMessage("c", "read", "x"),
+        UserMessage("and?"), AssistantMessage((ToolCall("c", "read"),), "tool_calls"), ToolMessage("c", "read", "y"),
+    ],
+    "two calls of one id in a reply": [
+        UserMessage("go"), AssistantMessage((ToolCall("c", "read"), ToolCall("c", "read")), "tool_calls"),
+        ToolMessage("c", "read", "x"), ToolMessage("c", "read", "y"),
+    ],
+    "an earlier call of the same id without a result": [
+        UserMessage("go"), AssistantMessage((ToolCall("c", "read"),), "tool_calls"), UserMessage("and?"),
+        AssistantMessage((ToolCall("c", "read"),), "tool_calls"), ToolMessage("c", "read", "y"),
+    ],
     "one of two results": [
         UserMessage("go"), AssistantMessage((ToolCall("c", "read"), ToolCall("d", "read")), "tool_calls"),
         ToolMessage("d", "read", "x"), UserMessage("and?"),
@@ -403,6 +417,7 @@ async def test_24_a_hook_sees_messages_that_have_been_repaired(place, what):
     result = await talk.run("hi")
 
     waiting: list[str] = []
+    ids: list[str] = []
     for message in workspace.get_meta()["seen"]:
         blocks = message["content"] if isinstance(message["content"], list) else []
         results = [b["tool_use_id"] for b in blocks if b["type"] == "tool_result"]
@@ -410,8 +425,11 @@ async def test_24_a_hook_sees_messages_that_have_been_repaired(place, what):
         for answered in results:
             waiting.remove(answered)
         waiting += [b["id"] for b in blocks if b["type"] == "tool_use"]
+        ids += [b["id"] for b in blocks if b["type"] == "tool_use"]
     assert waiting == []
-    assert "Repaired" in [d.verdict for d in result.decisions]
+    assert len(ids) == len(set(ids))
+    assert {d.verdict for d in result.decisions} & {"Repaired", "Renamed"}
+    assert list(talk.messages[: len(ORPHANS[what])]) == ORPHANS[what], "the history keeps what it was given"
     assert len(model.requests) == 1
 
 
@@ -426,6 +444,24 @@ async def test_a_hook_that_makes_the_request_grow_past_the_window_lets_no_reques
     with pytest.raises(RequestTooLarge):
         await Agent(model=model, hooks=[hooked(place, source)]).run("hi")
     assert model.requests == []
+
+
+async def test_45_a_no_op_hook_passes_after_a_call_without_a_name(place):
+    model = ScriptedModel([tool_call("", {}), text("end")])
+    agent = Agent(model=model, tools=[read], hooks=[hooked(place, "def main(c):\n    return c['request']")])
+    result = await agent.run("hi")
+    assert [m.outcome for m in result.messages if m.role == "tool"] == ["not_found"]
+    assert (result.text, len(model.requests)) == ("end", 2)
+
+
+async def test_every_result_stays_with_its_call_where_ids_are_used_again(place):
+    model = ScriptedModel([text("hello"), text("again")])
+    talk = Agent(model=model).conversation(ORPHANS["an id that an earlier call had"])
+    for prompt in ("one", "two"):
+        result = await talk.run(prompt)
+        told = [(m.tool_call_id, m.text) for m in model.requests[-1].messages if m.role == "tool"]
+        assert told == [("c", "x"), ("c-2", "y")]
+        assert [d.reason for d in result.decisions] == ["call id 'c' is already in use, so this call is 'c-2'"]
 
 
 # --- loops ---------------------------------------------------------------------------------------
