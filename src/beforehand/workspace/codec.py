@@ -10,7 +10,6 @@ original gives what the shape cannot express. Without `seq` a message is read as
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,7 +22,7 @@ from ..messages import (
     THINKING_LEVELS, AssistantMessage, Audio, Image, Message, Options, Request, SystemMessage, Text, Thinking, ToolCall,
     ToolMessage, ToolSpec, UserMessage, Video,
 )  # fmt: skip
-from .shape import Malformed, a_string, an_object, check_json, check_message, check_pairs, check_params
+from .shape import Malformed, a_string, an_object, check_json, check_message, check_pairs, check_params, same
 
 OPTION_KEYS = ("maxTokens", "temperature", "topP", "thinkingBudget", "reasoning", "dynamicInstructions", "providerParams")
 
@@ -107,7 +106,7 @@ def from_adf(value: Any, original: Request) -> Request:
         raise Malformed("$.messages must be a list with at least one message")
     shown = _Shown(original.messages)
     for i, message in enumerate(messages):
-        check_message(message, f"$.messages[{i}]", shown.drawn(message))
+        check_message(message, f"$.messages[{i}]", shown.misfits(message))
     names = check_pairs(messages)
     tools = _tools(request.get("tools"), original)
     options, dynamic = _read_options(request.get("options"), original.options)
@@ -150,7 +149,7 @@ class _Shown:
         self._messages = messages
         self._forms: dict[int, dict[str, Any]] = {}
         self._parts: dict[int, dict[Any, Any]] = {}
-        self._drawn: dict[int, list[Any]] = {}
+        self._misfits: dict[int, list[Any]] = {}
         self._results: dict[str, ToolMessage] = {}
         for message in messages:
             if isinstance(message, ToolMessage):
@@ -171,14 +170,15 @@ class _Shown:
             self._forms[number] = _message(self._messages[number])
         return self._forms[number]
 
-    def drawn(self, message: Any) -> Sequence[Any]:
-        """Images the model has made. They have no place in the format, yet they were shown."""
+    def misfits(self, message: Any) -> Sequence[Any]:
+        """Images the model has made, and calls it gave no name. They have no place in the format, yet they were shown."""
         number = self.number(message)
         if number is None or not isinstance(base := self._messages[number], AssistantMessage):
             return ()
-        if number not in self._drawn:
-            self._drawn[number] = [_block(part) for part in base.content if isinstance(part, Image)]
-        return self._drawn[number]
+        if number not in self._misfits:
+            odd = [part for part in base.content if isinstance(part, Image) or (isinstance(part, ToolCall) and not part.name)]
+            self._misfits[number] = [_block(part) for part in odd]
+        return self._misfits[number]
 
     def part(self, number: int | None, block: Mapping[str, Any]) -> Any:
         """The part that a block was made from, if it is unchanged."""
@@ -279,28 +279,6 @@ def _result(block: Mapping[str, Any], images: list[Image], shown: _Shown, names:
     if base is not None:
         return msgspec.structs.replace(base, content=content, is_error=is_error)
     return ToolMessage(call_id, names[call_id], content, is_error, origin="hook")
-
-
-def same(one: Any, other: Any) -> bool:
-    """Whether two JSON values are one to JavaScript, whose numbers are all doubles."""
-    if isinstance(one, bool) or isinstance(other, bool) or one is None or other is None:
-        return one is other
-    if isinstance(one, int | float) and isinstance(other, int | float):
-        return one == other or _double(one) == _double(other)
-    if isinstance(one, str) or isinstance(other, str):
-        return bool(one == other)
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(same(value, other[key]) for key, value in one.items())
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(same(a, b) for a, b in zip(one, other, strict=True))
-    return False
-
-
-def _double(number: float) -> float:
-    try:
-        return float(number)
-    except OverflowError:
-        return math.inf
 
 
 # --- tools and options ---

@@ -54,6 +54,28 @@ def _find_no_json(value: Any, where: str, inside: tuple[int, ...]) -> None:
         raise Malformed(f"{where} is a {type(value).__name__}, which JSON cannot hold")
 
 
+def same(one: Any, other: Any) -> bool:
+    """Whether two JSON values are one to JavaScript, whose numbers are all doubles."""
+    if isinstance(one, bool) or isinstance(other, bool) or one is None or other is None:
+        return one is other
+    if isinstance(one, int | float) and isinstance(other, int | float):
+        return one == other or _double(one) == _double(other)
+    if isinstance(one, str) or isinstance(other, str):
+        return bool(one == other)
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(same(value, other[key]) for key, value in one.items())
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(same(a, b) for a, b in zip(one, other, strict=True))
+    return False
+
+
+def _double(number: float) -> float:
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf
+
+
 # --- messages ---
 
 _ROLES = {
@@ -62,8 +84,8 @@ _ROLES = {
 }  # fmt: skip
 
 
-def check_message(message: Any, where: str, drawn: Sequence[Any]) -> None:
-    """`drawn` are blocks that are there because the model has made an image. The format has no place for those."""
+def check_message(message: Any, where: str, misfits: Sequence[Any]) -> None:
+    """`misfits` are blocks that were shown though the format has no place for them. They may come back as they were."""
     an_object(message, where)
     role = message.get("role")
     if role not in ("user", "assistant"):
@@ -74,7 +96,7 @@ def check_message(message: Any, where: str, drawn: Sequence[Any]) -> None:
     if not isinstance(content, list):
         raise Malformed(f"{where}.content must be a string or a list of blocks")
     for i, block in enumerate(content):
-        if not drawn or block not in drawn:
+        if not any(same(block, misfit) for misfit in misfits):
             _check_block(block, role, f"{where}.content[{i}]")
 
 
