@@ -454,6 +454,20 @@ async def test_45_a_no_op_hook_passes_after_a_call_without_a_name(place):
     assert (result.text, len(model.requests)) == ("end", 2)
 
 
+@both
+async def test_45_a_no_op_hook_passes_whatever_the_size_of_the_pictures(place, language):
+    source = in_language(language, "def main(c):\n    return c['request']", "export function main(c) { return c.request }")
+    model, photo = ScriptedModel([text("end")]), Image(data="A" * 6_000_000)
+    result = await Agent(model=model, hooks=[hooked(place, source, language)]).run(UserMessage((Text("look"), photo)))
+    assert result.text == "end"
+    assert model.requests[0].messages[0].content[1] == photo
+
+
+async def test_a_hook_may_not_add_more_than_its_bound_to_a_request(place):
+    failure = await no_call(place, CHANGED.format(change="r['system'] = 'x' * 4200000"))
+    assert "bytes of JSON, more than" in failure.why
+
+
 async def test_every_result_stays_with_its_call_where_ids_are_used_again(place):
     model = ScriptedModel([text("hello"), text("again")])
     talk = Agent(model=model).conversation(ORPHANS["an id that an earlier call had"])

@@ -136,14 +136,15 @@ class LambdaFunction:
         except (PathRefused, OSError) as error:
             why = getattr(error, "strerror", None) or str(error)
             raise Refused(f"cannot run, because {self.path} cannot be read: {why}") from None
-        signal = context.run.signal
+        signal, argument, limits = context.run.signal, self._argument(context), self.limits
+        if isinstance(context, ProviderCall):  # it returns what it was shown, however long that is
+            limits = msgspec.structs.replace(limits, output=limits.output + len(argument))
         bridge = Bridge(
-            self.workspace, self.limits, ((real, self.function),), console, signal, deadline, caller,
+            self.workspace, limits, ((real, self.function),), console, signal, deadline, caller,
             self.workspace.is_authorized(real, source),
         )  # fmt: skip
         outcome = await call(
-            source, self.function, self._argument(context), limits=self.limits, bridge=bridge, signal=signal, console=console,
-            until=deadline,
+            source, self.function, argument, limits=limits, bridge=bridge, signal=signal, console=console, until=deadline,
         )  # fmt: skip
         if isinstance(context, ProviderCall) and outcome.size > LARGE:
             decided = await in_thread(self._decided, context, outcome.value)
