@@ -114,6 +114,8 @@ async def store_turn_error(run: RunState, why: str) -> AssistantMessage | None:
     judged = await _judged(run, row) if run.hooks.on_message else row
     if judged is None:
         return await store_failure(run, why)
+    if judged is not row:
+        run.attempts.rows.append(judged)
     await _store(run, judged)
     return None
 

@@ -16,7 +16,7 @@ from .errors import Aborted, BeforehandError, HookFailed, RunError
 from .events import AgentEnd, AgentStart, MessageEnd, MessageStart, StopReason, TurnStart
 from .hooks.dispatch import dispatch
 from .messages import Message
-from .recovery import recover
+from .recovery import is_notice, recover
 from .replies import ask_once, take_answer
 from .request import adopt_update, answer_message, apply_update, authorize, prepare_request, send
 from .respond import ON_MESSAGE, receive_reply, same_role
@@ -199,6 +199,8 @@ async def _take_in(run: RunState, message: Message) -> None:
             run.took(queued)
             return
         message = ruling.context.message
+        if message is not queued and run.plan.recovery is not None and is_notice(queued):
+            run.attempts.rows.append(message)
     if run.events.takers["message_start"]:
         await run.emit(MessageStart(message=message, origin=origin, **run.event_fields()))
     run.store(message)

@@ -53,6 +53,8 @@ class Attempts(msgspec.Struct):
 
     failures: int = 0
     last: tuple[str, str, str] | None = None
+    rows: list[Message] = msgspec.field(default_factory=list)
+    """Our own rows about failures, as hooks at 10 have written them anew: their text does not tell them."""
 
 
 def classify(run: RunState, error: RunError) -> ErrorClass:
@@ -228,7 +230,7 @@ def _is_told(run: RunState) -> bool:
     last = run.history[len(run.history) - 1] if len(run.history) > run.first_message else None
     if type(last) is AssistantMessage:
         return last.stop_reason == "error" and last.origin == "hook"
-    return last is not None and is_notice(last)
+    return last is not None and (is_notice(last) or any(last is row for row in run.attempts.rows))
 
 
 def _answered(run: RunState, since: int) -> bool:
@@ -266,19 +268,24 @@ def _repeats(run: RunState, attempts: Attempts, error: RunError) -> bool:
 
 def _digest(run: RunState, judged: Any) -> str:
     """A digest of what was judged, without our own rows about failures and what differs for each attempt."""
-    return digest_of([run.loop, run.model.name, _plain(judged)])
+    return digest_of([run.loop, run.model.name, _plain(judged, run.attempts.rows)])
 
 
-def _plain(value: Any) -> Any:
+_OF_ONE_ATTEMPT = ("run", "number", "message_id", "call_id")
+
+
+def _plain(value: Any, rows: Sequence[Message]) -> Any:
     if isinstance(value, Seen):
-        names = [name for name in value.__struct_fields__ if name not in ("run", "number")]
-        return {name: _plain(getattr(value, name)) for name in names}
+        names = [name for name in value.__struct_fields__ if name not in _OF_ONE_ATTEMPT]
+        return {name: _plain(getattr(value, name), rows) for name in names}
     if isinstance(value, Context):
-        return [value.system, _plain(value.messages), [tool.name for tool in value.tools]]
+        return [value.system, _plain(value.messages, rows), [tool.name for tool in value.tools]]
     if isinstance(value, Request):
-        return [value.system, _plain(value.messages), value.tools, value.options]
+        return [value.system, _plain(value.messages, rows), value.tools, value.options]
+    if isinstance(value, AssistantMessage):  # each reply has ids and a usage of its own
+        return [value.thinking, value.text, [(call.name, call.arguments) for call in value.tool_calls]]
     if isinstance(value, HistoryView) or (isinstance(value, Sequence) and any(isinstance(v, MESSAGE_TYPES) for v in value)):
-        return [canonical(m).decode() for m in value if not is_notice(m) and not _is_record(m)]
+        return [canonical(m).decode() for m in value if not (is_notice(m) or m in rows or _is_record(m))]
     if isinstance(value, Model):
         return value.name
     return canonical(value).decode("utf-8", "replace")

@@ -263,6 +263,35 @@ async def test_the_same_failure_on_the_same_input_is_not_tried_five_times(seam: 
     assert "recovery_stopped" in caplog.text
 
 
+@pytest.mark.parametrize("seam", ["on_chunk", "on_message"])
+@pytest.mark.parametrize("reply", [text("hello"), [text("Let me look."), tool_call("look", {"at": "a"})]], ids=["text", "call"])
+async def test_the_same_failure_over_the_same_reply_is_not_paid_for_five_times(seam: str, reply: Any) -> None:
+    def fn(context: Any) -> None:
+        if seam == "on_chunk" or context.origin == "model":
+            raise KeyError("policy")
+
+    model = FunctionModel(lambda request: reply)
+    agent = Agent(model=model, hooks=[Hook(seam=seam, fn=fn)], recovery=Waits().recovery())
+    result = await agent.run("hi", check=False)
+    assert len(model.requests) == 2
+    assert verdicts(result) == ["turn_error_retry_scheduled", "recovery_stopped"]
+
+
+@pytest.mark.parametrize("origin", ["hook", "prompt"])
+async def test_a_row_that_a_hook_at_10_wrote_anew_is_one_row_and_no_new_input(origin: Any) -> None:
+    @hook.on_message
+    def plainer(incoming: Any) -> Replace | None:
+        return Replace(message=UserMessage("Something went wrong.", origin=origin)) if incoming.origin == "hook" else None
+
+    @hook.before_provider_call
+    def wrong(call: Any) -> None:
+        raise KeyError("policy")
+
+    result = await Agent(model=ScriptedModel(), hooks=[plainer, wrong], recovery=Waits().recovery()).run("hi", check=False)
+    assert verdicts(result) == ["turn_error_retry_scheduled", "recovery_stopped"]
+    assert [m.text for m in result.messages] == ["hi", *["Something went wrong."] * 3]
+
+
 async def test_the_same_failure_on_another_input_is_tried_on() -> None:
     waits, count = Waits(), iter(range(99))
 
