@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -11,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from beforehand.config import read_project
 from beforehand.workspace import Authority
 from cli.command import beforehand, endpoint, says
 
@@ -240,6 +243,33 @@ def test_a_source_that_is_not_there_yet_is_noted(folder: Path, command: Command)
 def test_a_hook_needs_a_workspace(folder: Path, command: Command) -> None:
     (folder / "beforehand.toml").write_text('model = "openai:m"\n')
     refused(command("targets", "--source", "lib/x.py"), "the field 'workspace' is missing")
+
+
+ADDS = """
+import sys
+from pathlib import Path
+from beforehand.cli.targets import edit_targets
+sys.stdin.readline()
+for n in range(5):
+    edit_targets(Path("."), "add", (f"{sys.argv[1]}{n}",), None, None)
+"""
+
+
+def test_of_edits_by_several_processes_none_is_lost(folder: Path) -> None:
+    (folder / "beforehand.toml").write_text(PROJECT + BLOCK)
+    command = [sys.executable, "-c", ADDS]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "text": True}
+    editors = [subprocess.Popen([*command, name], cwd=folder, **pipes) for name in "abc"]
+    for editor in editors:
+        assert editor.stdin is not None
+        editor.stdin.write("\n")
+        editor.stdin.flush()
+    for editor in editors:
+        editor.communicate()
+    assert [editor.returncode for editor in editors] == [0, 0, 0]
+    hook = read_project(folder).settings.pre_llm_hook
+    assert hook is not None
+    assert sorted(hook.loops) == [f"{name}{n}" for name in "abc" for n in range(5)]
 
 
 # --- authorize ---

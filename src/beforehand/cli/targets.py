@@ -11,6 +11,7 @@ from ..config import read_project
 from ..config.edit import write_hook
 from ..config.project import shown_path
 from ..config.targets import Draft, Targets, add, described, draft_of, remove
+from ..documents.files import only_writer
 from ..errors import ConfigError, nearest
 from ..settings import split_source
 from ..workspace.paths import Folder, PathRefused
@@ -22,16 +23,17 @@ ACTIONS = ("add", "remove", "all", "set")
 def edit_targets(project: Path, action: str | None, names: tuple[str, ...], source: str | None, timeout: str | None) -> None:
     """Do one edit, or none, then print the rows. Raises `ConfigError`, and has written nothing then."""
     found = read_project(project)
-    old = found.settings.pre_llm_hook
     if action is not None or source is not None or timeout is not None:
-        draft = draft_of(old)
-        if action is not None:
-            draft = msgspec.structs.replace(draft, targets=_edited(draft.targets, action, names))
-        if source is not None:
-            draft = msgspec.structs.replace(draft, source=source)
-        if timeout is not None:
-            draft = msgspec.structs.replace(draft, timeout_ms=_timeout(timeout))
-        _write(found.file, draft, found.path("workspace"))
+        with only_writer(found.file.resolve().parent):
+            found = read_project(project)  # as those have left it who were quicker
+            draft = draft_of(found.settings.pre_llm_hook)
+            if action is not None:
+                draft = msgspec.structs.replace(draft, targets=_edited(draft.targets, action, names))
+            if source is not None:
+                draft = msgspec.structs.replace(draft, source=source)
+            if timeout is not None:
+                draft = msgspec.structs.replace(draft, timeout_ms=_timeout(timeout))
+            _write(found.file, draft, found.path("workspace"))
         found = read_project(project)
     for line in described(found.settings):
         print(line)

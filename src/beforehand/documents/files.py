@@ -1,7 +1,10 @@
-"""Text files, read the one way they may be written."""
+"""Text files, read the one way they may be written, and written by one at a time."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+from collections.abc import Iterator
 from pathlib import Path as FilePath
 
 from .places import Malformed, Place
@@ -30,3 +33,19 @@ def read_utf8(file: FilePath) -> str:
         before = data[: error.start]
         place = Place(before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1)
         raise Malformed(place, "the file is not UTF-8 here") from None
+
+
+@contextlib.contextmanager
+def only_writer(folder: FilePath) -> Iterator[None]:
+    """One at a time, of all processes that write files of this folder and wait here for their turn."""
+    try:
+        import fcntl
+    except ImportError:  # pragma: no cover - where there is no such lock the last writer wins
+        yield
+        return
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)

@@ -13,12 +13,13 @@ import hmac
 import logging
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
+from ..documents.files import only_writer
 from ..errors import ConfigError
 from ..frozen import Frozen
 from .paths import AUTHORITY, Folder
@@ -216,20 +217,9 @@ class Authority:
         finally:
             temporary.unlink(missing_ok=True)
 
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        """One writer at a time, of all processes: a revocation must not be lost to a grant made beside it."""
-        try:
-            import fcntl
-        except ImportError:  # pragma: no cover - where there is no such lock the last writer wins
-            yield
-            return
-        fd = os.open(self.file.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(fd)
+    def _locked(self) -> contextlib.AbstractContextManager[None]:
+        """One writer at a time: a revocation must not be lost to a grant made beside it."""
+        return only_writer(self.file.parent)
 
 
 def _digest(content: bytes) -> str:
