@@ -92,12 +92,14 @@ def make_plan(
     prices = _prices(settings["prices"] or {})
     loaded = load_model(model, base_url, api_key)
     cache: dict[str, Model] = {}
+    known, where = model, base_url
+    if project is not None and not isinstance(model, str):  # other models are still where the file says
+        known, where = project.settings.model, project.settings.base_url
 
     def resolve(name: str) -> Model:
         if name not in cache:
-            prefix = name.partition(":")[0]
-            same = isinstance(model, str) and model.partition(":")[0] == prefix
-            cache[name] = load_model(name, base_url if same else None, api_key if same else None)
+            same = isinstance(known, str) and known.partition(":")[0] == name.partition(":")[0]
+            cache[name] = load_model(name, where if same else None, api_key if same else None)
         return cache[name]
 
     said = () if project is None else project.settings.tools

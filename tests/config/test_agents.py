@@ -51,6 +51,15 @@ async def test_arguments_count_instead_of_the_file(folder):
     assert agent.plan.name == "other"
 
 
+def test_models_that_are_named_are_where_the_file_says_whatever_model_is_handed_over(folder):
+    file = 'model = "openai:some-model"\nbase_url = "http://localhost:1/v1"\n'
+    folder.toml(file + '[[loops]]\nname = "a"\nmodel = "openai:small"\n')
+    for given in ({}, {"model": "openai:large"}, {"model": ScriptedModel([])}):
+        agent = Agent.from_project(folder.root, **given)
+        assert agent.loop("a").plan.model.endpoint == "http://localhost:1/v1/chat/completions"
+        assert agent.plan.resolve_model("openai:other").endpoint == "http://localhost:1/v1/chat/completions"
+
+
 def test_a_project_without_a_model_says_where_to_name_one(folder):
     folder.toml("")
     with pytest.raises(ConfigError, match="the field 'model' is missing: write model = \"openai:NAME\", or pass model="):
