@@ -39,7 +39,7 @@ class Limits(Frozen, kw_only=True):
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or value < 0):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0):
                 raise ConfigError(f"Limits.{name} is {value!r}: expected a number of at least 0, or None for no limit")
         if self.max_turns is not None and self.max_turns < 1:
             raise ConfigError(f"Limits.max_turns is {self.max_turns!r}: expected at least 1, or None for no limit")

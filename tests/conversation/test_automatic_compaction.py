@@ -414,7 +414,7 @@ async def test_a_summary_request_fits_the_models_window() -> None:
     assert seen[0] <= 2500 * 3
 
 
-@pytest.mark.parametrize("wrong", [-1, "many", True])
+@pytest.mark.parametrize("wrong", [-1, "many", True, float("nan")])
 def test_a_threshold_is_a_number_of_tokens(wrong: Any) -> None:
     with pytest.raises(ConfigError, match=r"Limits\.compact_at is"):
         Limits(compact_at=wrong)

@@ -156,7 +156,7 @@ def _string(kind: types.StrType, value: Any) -> str | None:
 
 def _number(kind: types.IntType | types.FloatType, value: Any) -> str | None:
     whole = isinstance(kind, types.IntType)
-    fits = isinstance(value, int) if whole else isinstance(value, int | float) and math.isfinite(value)
+    fits = isinstance(value, int) or (not whole and isinstance(value, float) and math.isfinite(value))
     low, high = kind.ge, kind.le
     if isinstance(value, bool) or not fits or (low is not None and value < low) or (high is not None and value > high):
         return f"expected {_range(whole, low, high)}, got {shown(value)}"
