@@ -141,6 +141,9 @@ def test_a_right_project_is_described_with_its_rules(folder: Path, command: Comm
         ('modle = "x"', "error: beforehand.toml:1:1: modle: unknown field 'modle', did you mean 'model'?"),
         (PROJECT + BLOCK.replace("x.py", "none.py"), "its file cannot be read in"),
         ("model = ", "error: beforehand.toml:1:9: this is not TOML"),
+        ('model = "gpt"', "error: beforehand.toml:1:1: model: no adapter for model 'gpt': write \"openai:gpt\""),
+        ('[[loops]]\nname = "a"\nmodel = "opneai:x"', "error: beforehand.toml:3:1: loops[0].model: no adapter for"),
+        ('model = "openai:m"\nbase_url = "localhost"', "error: beforehand.toml:1:1: model: "),
     ],
 )
 def test_a_wrong_project_is_code_2(folder: Path, command: Command, text: str, said: str) -> None:
@@ -163,7 +166,8 @@ def test_the_schema_of_project_files(folder: Path, command: Command) -> None:
     done = command("schema", "project")
     validator = jsonschema_rs.validator_for(json.loads(done.stdout))
     assert validator.is_valid({"model": "openai:m", "pre_llm_hook": {"source": "lib/x.ts", "timeout_ms": 1000}})
-    for wrong in ({"modle": 1}, {"pre_llm_hook": {"source": "lib/x.ts", "timeout_ms": 999}}, {"loops": [{"name": "A"}]}):
+    nulls = {"model": None}, {"limits": {"max_turns": None}}
+    for wrong in (*nulls, {"modle": 1}, {"pre_llm_hook": {"source": "lib/x.ts", "timeout_ms": 999}}, {"loops": [{"name": "A"}]}):
         assert not validator.is_valid(wrong)
 
 
@@ -196,6 +200,7 @@ def test_a_new_hook_starts_with_main_and_rows_come_and_go(folder: Path, command:
     [
         (["add", "Bad"], "pre_llm_hook.loops[0]: expected a loop's name"),
         (["add", "main"], "'main' is a target already"),
+        (["add", "Main"], '"Main" is written main'),
         (["add", "all"], '"all" goes with no other row'),
         (["add"], "`targets add` needs a name"),
         (["all", "main"], "\"all\" goes with no other row, so not with 'main'"),
@@ -216,6 +221,7 @@ def test_a_new_hook_starts_with_main_and_rows_come_and_go(folder: Path, command:
         (["--source", ""], "the hook has no source"),
         (["add", "a", "--source", "lib/x.txt"], "'lib/x.txt' names no lambda"),
         (["add", "a", "--project", "agent"], "there is no project file in agent"),
+        (["add", "a", "--project", "nowhere"], "there is no project file nowhere"),
     ],
 )
 def test_an_invalid_draft_writes_nothing(folder: Path, command: Command, args: list[str], why: str) -> None:

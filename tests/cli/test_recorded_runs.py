@@ -189,7 +189,7 @@ def test_a_run_of_a_project_goes_on_with_its_project(here: Path, run_here: Run) 
 def test_what_to_do_next_names_a_journal_that_commands_would_not_find(here: Path, run_here: Run) -> None:
     with endpoint(calls("book", seat="first")) as server:
         asked = run_here("run", "Book", *WITH, "--base-url", server.url, "--journal", "other.db")
-    assert f"--journal {here / 'other.db'}` with the --tools, --hooks and --base-url it began with" in asked.err
+    assert f"--journal {here / 'other.db'}` with the --project, --tools, --hooks and --base-url it began with" in asked.err
 
 
 # --- looking -------------------------------------------------------------------------------------

@@ -153,7 +153,9 @@ def test_the_bounds_of_a_file_are_those_of_limits():
         ('[[loops]]\nname = "a"\n[[loops]]\nname = "a"', "4: loops[1].name: the loop 'a' is declared above already"),
         ('[[loops]]\nname = "a"\ntools = ["x", "y", "x"]', "3: loops[0].tools[2]: 'x' is in the list already"),
         ('[[loops]]\nname = "a"\nmax_turns = 3', "3: loops[0].max_turns: unknown field 'max_turns'"),
-        ("[loops]\nname = 'a'", "1: loops: expected a list, got an object"),
+        ("[loops]\nname = 'a'", "1: loops: expected a list, got an object: write [[loops]], with two brackets, above"),
+        ("[tools.pay]\nrestricted = true", "1: tools: expected a list, got an object: write [[tools]], with two brackets"),
+        (f"[limits]\nabort_grace = 1{'0' * 400}", "2: limits.abort_grace: expected a number of at least 0 or \"none\", got 1000"),
         ("".join(f'[[loops]]\nname = "l{i}"\n' for i in range(17)), "1: loops: expected at most 16 of them, got 17"),
         ('[[tools]]\nname = "x"\n[[tools]]\nname = "x"', "4: tools[1].name: the tool 'x' is declared above already"),
         ('[[tools]]\nname = "x"\nreplay = "safe"', "3: tools[0].replay: 'safe' is not one of 'never'"),
@@ -180,6 +182,13 @@ def test_a_mistake_has_its_line_its_field_and_what_was_expected(folder, text, mi
     found = folder.mistakes()
     assert len(found) == 1
     assert found[0].startswith(mistake)
+
+
+def test_a_field_that_came_to_stand_below_a_table_is_told_where_it_belongs(folder):
+    folder.toml("[limits]\nmax_turns = 3\nmodel = 'openai:x'")
+    (mistake,) = folder.mistakes()
+    assert mistake.startswith("3: limits.model: unknown field 'model'")
+    assert mistake.endswith("; 'model' belongs to the whole file: write it above the first [table]")
 
 
 @pytest.mark.parametrize(

@@ -315,7 +315,7 @@ def options(**given):
 
 
 REFUSED = [
-    (None, "$ must be an object"),
+    (None, "$ must be an object of system, messages, tools, options, and nothing was returned"),
     ([], "$ must be an object"),
     ("text", "$ must be an object"),
     ({"request": GOOD, "loop": {"name": "main"}}, "$.request does not belong there"),

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..assembly import load_model
 from ..config import Project, ProjectFileError, read_project
 from ..config.project import is_project, shown_path
 from ..config.targets import described
+from ..documents.places import Path as Field
 from ..errors import ConfigError
 
 
@@ -48,9 +50,26 @@ def check_project(project: Project) -> bool:
         print("pre_llm_hook " + "\n".join(described(settings)))
     from ..config.parts import check_parts
 
+    problems = _models(project)
     try:
         check_parts(project)
     except ConfigError as error:
-        print(f"error: {error}")
-        return False
-    return True
+        problems.append(str(error))
+    for problem in problems:
+        print(f"error: {problem}")
+    return not problems
+
+
+def _models(project: Project) -> list[str]:
+    """What is wrong with the models it names: each is made once, and asked for nothing."""
+    settings = project.settings
+    named: list[tuple[Field, str | None]] = [(("model",), settings.model)]
+    named += [(("loops", i, "model"), loop.model) for i, loop in enumerate(settings.loops)]
+    problems: list[str] = []
+    for where, name in named:
+        try:
+            if name is not None:
+                load_model(name, settings.base_url)
+        except ConfigError as error:
+            problems.append(str(project.problem(where, str(error))))
+    return problems

@@ -123,7 +123,8 @@ def journal_option(journal: Path | str) -> str:
 
 def to_resume(run_id: str, journal: Path | str) -> str:
     """How a person goes on with a run."""
-    return f"`beforehand resume {run_id}{journal_option(journal)}` with the --tools, --hooks and --base-url it began with"
+    options = "--project, --tools, --hooks and --base-url"
+    return f"`beforehand resume {run_id}{journal_option(journal)}` with the {options} it began with"
 
 
 def complain(message: str) -> None:

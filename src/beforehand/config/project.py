@@ -69,7 +69,7 @@ def find_project(path: str | FilePath) -> FilePath:
         if not there:
             raise ConfigError(f"there is no project file in {given}: expected {' or '.join(FILES)}")
         return there[0]
-    if given.suffix not in _READERS:
+    if given.suffix not in _READERS and (given.suffix or given.exists()):
         raise ConfigError(f"{given} is no project file: its name must end in {' or '.join(_READERS)}")
     if not given.exists():
         raise ConfigError(f"there is no project file {given}")
@@ -96,7 +96,8 @@ def read_project(path: str | FilePath, text: str | None = None) -> Project:
         Problem(shown_path(file), place.line, place.column, field_name(again), "the field stands here a second time")
         for again, place in document.twice
     ]
-    problems += [_problem(file, document, where, why) for where, why in _mistakes(document.value, file)]
+    found = _mistakes(document.value, file)
+    problems += [_problem(file, document, where, why + _about_toml(file, document.value, where)) for where, why in found]
     if problems:
         raise ProjectFileError(tuple(problems))
     given = dict(document.value)
@@ -142,6 +143,17 @@ def _mistakes(value: Any, file: FilePath) -> Found:
             check.found += look(value[name], (name,))
     check.found += _paths({name: item for name, item in value.items() if name not in wrong}, file)
     return check.found
+
+
+def _about_toml(file: FilePath, value: Any, path: Path) -> str:
+    """What those run into who have written little TOML: one bracket for a list of tables, a field below the wrong table."""
+    if file.suffix != ".toml":
+        return ""
+    if path in (("loops",), ("tools",)) and isinstance(value[path[0]], dict):
+        return f": write [[{path[0]}]], with two brackets, above each of them"
+    if len(path) == 2 and path[1] in ProjectSettings.__struct_fields__ and path[1] not in ("loops", "tools"):
+        return f"; {path[1]!r} belongs to the whole file: write it above the first [table]"
+    return ""
 
 
 @cache

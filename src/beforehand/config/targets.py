@@ -48,6 +48,8 @@ def add(targets: Targets, names: Iterable[str]) -> Targets:
             raise ConfigError(f"{name!r} is a target already")
         elif name == "main":
             targets = Targets(main=True, loops=targets.loops)
+        elif name == "Main":
+            raise ConfigError('"Main" is written main')
         else:
             targets = Targets(main=targets.main, loops=(*targets.loops, name))
     return targets

@@ -98,6 +98,8 @@ def read_request(value: Any, original: Request) -> Replace:
 
 def from_adf(value: Any, original: Request) -> Request:
     """The checks stand in the order of the format's own; the first that fails is the one reported."""
+    if value is None:
+        raise Malformed("$ must be an object of system, messages, tools, options, and nothing was returned")
     request = an_object(value, "$", ("system", "messages", "tools", "options"))
     check_json(value, "$")
     system = a_string(request, "system", "$")
