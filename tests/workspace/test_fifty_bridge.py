@@ -256,6 +256,26 @@ ENDS = {
 
 @both
 @pytest.mark.parametrize("how", ENDS)
+async def test_47_the_workers_that_have_run_the_hook_end_while_the_agent_lives_on(place, language, how):
+    await close_spares()
+    before, at_work = workers(), set()
+    notes = {
+        "py": "await adf.emit_event(event_type='custom.at_work')\n",
+        "ts": "await adf.emit_event({event_type: 'custom.at_work'});",
+    }
+    source = policy(place, language, notes[language] + ENDS[how][language])
+    (place / "lib" / "other.ts").write_text(f"export async function main() {{ {notes['ts']} }}")
+    workspace = Workspace(place, on_event=lambda name, payload: at_work.update(workers() - before))
+    async with agent_with(source, workspace) as agent:
+        await agent.run("Hi", check=False)
+        assert at_work
+        async with asyncio.timeout(30):
+            while at_work & workers():  # noqa: ASYNC110 - they have been killed, and the kernel clears them away
+                await asyncio.sleep(0.005)
+
+
+@both
+@pytest.mark.parametrize("how", ENDS)
 async def test_47_no_worker_is_left_when_the_hook_is_done_and_the_agent_closed(place, language, how):
     await close_spares()
     before = workers()
