@@ -95,6 +95,22 @@ async def test_the_bridge_itself_is_no_promise_and_can_be_awaited_and_printed():
     assert "fs_read" in outcome.console
 
 
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("/* no end\nexport const main = () => 1", "lib/x.js:1: is no program: Invalid or unexpected token at lib/x.js:1:2"),
+        ("export function main() { throw new Error(import.meta.url) }", "lib/x.js:1: raised Error: lib/x.js"),
+        ("export function main() {\n  return 1\n", "is no program: a bracket, a text or a comment is not closed"),
+    ],
+)
+async def test_the_same_mistake_has_the_same_words_each_time_and_they_name_the_file(source, said):
+    for _ in range(2):
+        with pytest.raises(LambdaRaised) as caught:
+            await run(source, language="js")
+        assert said in str(caught.value)
+        assert "blob:" not in str(caught.value)
+
+
 async def test_a_js_file_is_javascript_and_no_typescript():
     assert (await run("export const main = (a) => a.n < 2 > (1)", {"n": 1}, language="js")).value is False
     with pytest.raises(LambdaRaised, match="is no program"):

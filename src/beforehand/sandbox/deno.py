@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -257,9 +258,13 @@ _read_call = msgspec.json.Decoder(_Called).decode
 _read_error = msgspec.json.Decoder(_Raised).decode
 
 
+_FILE = re.compile(r"blob:null/[0-9a-f-]{36}")
+"""The name that a file has in one worker. What is said of it says its own name: the same mistake has the same text each time."""
+
+
 def explained(job: Job, raised: _Raised) -> SandboxError:
     """The typed error that an exception inside the worker stands for."""
-    name, text, line, phase = raised.name, raised.message, raised.line, raised.phase
+    name, text, line, phase = raised.name, _FILE.sub(lambda _: job.source.path, raised.message), raised.line, raised.phase
     shown = f"{name}: {text}" if name else text
     first_line = text.partition("\n")[0]
     if phase == "missing":
@@ -275,6 +280,8 @@ def explained(job: Job, raised: _Raised) -> SandboxError:
         return job.error(LambdaUnsupported, "lambdas import node: modules and nothing else; put the code into this file, "
                          f"or call another file with adf.sys_lambda ({first_line})", line)  # fmt: skip
     if phase == "load" and "SyntaxError" in shown:
+        if line is not None and line > job.source.text.count("\n") + 1:  # it stumbled over the line that the worker adds
+            return job.error(LambdaRaised, "is no program: a bracket, a text or a comment is not closed", line - 1)
         return job.error(LambdaRaised, f"is no program: {first_line.removeprefix('SyntaxError: ')}", line)
     return job.error(LambdaRaised, f"raised {shown}", line)
 
