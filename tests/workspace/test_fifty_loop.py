@@ -465,7 +465,7 @@ async def test_45_a_no_op_hook_passes_whatever_the_size_of_the_pictures(place, l
 
 async def test_a_hook_may_not_add_more_than_its_bound_to_a_request(place):
     failure = await no_call(place, CHANGED.format(change="r['system'] = 'x' * 4200000"))
-    assert "bytes of JSON, more than" in failure.why
+    assert "bytes of JSON, more than 4,194,304" in failure.why
 
 
 async def test_every_result_stays_with_its_call_where_ids_are_used_again(place):

@@ -137,8 +137,9 @@ class LambdaFunction:
             why = getattr(error, "strerror", None) or str(error)
             raise Refused(f"cannot run, because {self.path} cannot be read: {why}") from None
         signal, argument, limits = context.run.signal, self._argument(context), self.limits
-        if isinstance(context, ProviderCall):  # it returns what it was shown, however long that is
-            limits = msgspec.structs.replace(limits, output=limits.output + len(argument))
+        if isinstance(context, ProviderCall) and (halves := len(argument) // -(-limits.output // 2)):
+            # It returns what it was shown, however long that is. In large steps, for the bound stands in messages.
+            limits = msgspec.structs.replace(limits, output=limits.output * (1 + halves))
         bridge = Bridge(
             self.workspace, limits, ((real, self.function),), console, signal, deadline, caller,
             self.workspace.is_authorized(real, source),
