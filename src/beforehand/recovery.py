@@ -7,6 +7,7 @@ lead to a provider's, a key's or an image's recovery.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal
 
@@ -15,9 +16,8 @@ import msgspec
 from .closing import TURN_ERROR, store_turn_error
 from .contexts import digest_of
 from .errors import (
-    AuthenticationError, BadRequest, ContextTooLong, HookFailed, JournalError, NetworkError, RateLimited, RequestTooLarge,
-    RunError, ServerError,
-    ToolMismatch,
+    AuthenticationError, BadRequest, ContextTooLong, HookFailed, JournalError, ModelError, NetworkError, RateLimited,
+    RequestTooLarge, RunError, ServerError, ToolMismatch,
 )  # fmt: skip
 from .events import DecisionMade, DecisionRecord
 from .frozen import canonical
@@ -260,10 +260,15 @@ def _repeats(run: RunState, attempts: Attempts, error: RunError) -> bool:
         judged, error.judged = error.judged, None
         this = (f"{error.hook} {error.seam} {error.where}", _digest(run, judged), error.why)
     else:
-        this = (type(error).__name__, _digest(run, run.context_value()), str(error))
+        words = f"{error.status} {_NUMBERED.sub('#', str(error))}" if isinstance(error, ModelError) else str(error)
+        this = (type(error).__name__, _digest(run, run.context_value()), words)
     same = this == attempts.last
     attempts.last = None if passing else this
     return same and not passing
+
+
+_NUMBERED = re.compile(r"\S*\d\S*")
+"""Endpoints give each refusal an id, and some put it into the text."""
 
 
 def _digest(run: RunState, judged: Any) -> str:

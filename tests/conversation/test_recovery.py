@@ -277,6 +277,16 @@ async def test_the_same_failure_over_the_same_reply_is_not_paid_for_five_times(s
     assert verdicts(result) == ["turn_error_retry_scheduled", "recovery_stopped"]
 
 
+async def test_a_refusal_of_the_same_request_is_the_same_whatever_id_the_endpoint_gives_it() -> None:
+    def refuse(request: Any) -> Any:
+        return error(BadRequest(f"no such parameter (request id: req_{len(model.requests)}f3)", status=400))
+
+    model = FunctionModel(refuse)
+    result = await Agent(model=model, recovery=Waits().recovery()).run("hi", check=False)
+    assert len(model.requests) == 2
+    assert verdicts(result) == ["turn_error_retry_scheduled", "recovery_stopped"]
+
+
 @pytest.mark.parametrize("origin", ["hook", "prompt"])
 async def test_a_row_that_a_hook_at_10_wrote_anew_is_one_row_and_no_new_input(origin: Any) -> None:
     @hook.on_message
