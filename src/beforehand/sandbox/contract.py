@@ -22,6 +22,8 @@ import msgspec
 
 from ..errors import BeforehandError, ConfigError
 from ..frozen import Frozen
+from ..messages import clean
+from .values import decode_json as decode_json
 
 JSON: TypeAlias = Any
 """A JSON value: None, bool, int, float, str, or lists and dicts of them."""
@@ -90,8 +92,8 @@ class BridgeRefused(Exception):
     """A bridge call was refused. The lambda may catch it: it reads `code` and the text."""
 
     def __init__(self, code: str, message: str) -> None:
-        super().__init__(f"{code}: {message}")
-        self.code, self.message = code, message
+        super().__init__(f"{code}: {clean(message)}")
+        self.code, self.message = code, clean(message)
 
 
 class Source(Frozen, gc=False):
@@ -194,8 +196,15 @@ def too_large(job: Job, size: int, what: str = "returned") -> SandboxError:
     return job.error(LambdaResultTooLarge, f"{what} {size:,} bytes of JSON, more than {job.limits.output:,}")
 
 
-def too_much(size: int, most: int) -> str:
-    return f"the answer has {size:,} bytes of JSON, more than {most:,}"
+def answer_json(value: JSON, most: int) -> bytes:
+    """What a bridge call gave, as JSON text. Raises `BridgeRefused` for what is no JSON, or too much of it."""
+    try:
+        text = msgspec.json.encode(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BridgeRefused("INTERNAL_ERROR", f"the answer is none that JSON can hold: {error}") from None
+    if len(text) > most:
+        raise BridgeRefused("LIMIT", f"the answer has {len(text):,} bytes of JSON, more than {most:,}")
+    return text
 
 
 def too_deep(job: Job, line: int | None = None) -> SandboxError:
@@ -207,8 +216,5 @@ def timed_out(job: Job) -> SandboxError:
 
 
 def one_line(text: str, most: int = 500) -> str:
-    line = " ".join(text.split())
+    line = " ".join(text[: 4 * most].split())
     return line if len(line) <= most else line[: most - 3] + "..."
-
-
-decode_json = msgspec.json.Decoder().decode

@@ -16,10 +16,11 @@ import pydantic_monty as monty
 
 from .contract import (
     BridgeRefused, Job, LambdaBroken, LambdaMissing, LambdaOutOfMemory, LambdaRaised, LambdaUnsupported,
-    SandboxError, methods_of, one_line, timed_out, too_deep, too_large, too_much,
+    SandboxError, answer_json, methods_of, one_line, timed_out, too_deep, too_large,
 )  # fmt: skip
 from .process import bound, kill
 from .turns import Turns
+from .values import least_size
 
 _HEAD_ROOM = 256 * 2**20
 """Private memory of a worker beside the lambda's heap."""
@@ -141,19 +142,18 @@ class MontyWorker:
             argument = args[0] if args else {}
         else:
             raise BridgeRefused("INVALID_INPUT", f"adf.{method} takes one object, or its fields as keywords")
+        most = job.limits.output
         try:
-            text = msgspec.json.encode(argument)
+            size = least_size(argument, most)
+            text = msgspec.json.encode(argument) if size <= most else b""
         except (TypeError, ValueError, msgspec.MsgspecError, RecursionError) as error:
             raise BridgeRefused("INVALID_INPUT", f"adf.{method} was given what JSON cannot hold: {error}") from None
-        if len(text) > job.limits.output:
-            self._over = too_large(job, len(text), "handed the bridge")
-            raise BridgeRefused("LIMIT", f"adf.{method} was given {len(text)} bytes")
+        if max(size, len(text)) > most:
+            self._over = too_large(job, max(size, len(text)), "handed the bridge at least")
+            raise BridgeRefused("LIMIT", f"adf.{method} was given more than {most:,} bytes")
         alone = self._waits_for_one
         value = await self._calls.start(self._calls.call(job, method, text, first=alone))
-        size = len(msgspec.json.encode(value))
-        if size > job.limits.output:
-            raise BridgeRefused("LIMIT", too_much(size, job.limits.output))
-        if size > _LARGE and not alone:
+        if len(answer_json(value, most)) > _LARGE and not alone:
             self._calls.answers_taken(False)
         return value
 
