@@ -5,6 +5,7 @@ import os
 import pytest
 
 from beforehand.workspace import PathRefused, Workspace
+from beforehand.workspace.paths import MAX_PATH
 
 
 @pytest.fixture
@@ -40,6 +41,27 @@ def test_a_path_that_is_not_plainly_inside_is_refused(place, outside, path):
         with pytest.raises(PathRefused):
             attempt()
     assert (outside / "secret.txt").read_text() == "secret"
+
+
+def test_a_path_has_at_most_so_many_characters(place):
+    workspace = Workspace(place)
+    longest = "/".join(["d" * 200] * 5) + "/" + "f" * 19
+    assert len(longest) == MAX_PATH
+    workspace.write(longest, b"x")
+    assert list(workspace.folder.files()) == [(longest, 1)]
+    for path in (longest + "f", "a/" * 2_000_000 + "x"):
+        with pytest.raises(PathRefused, match=f"characters, more than {MAX_PATH:,}"):
+            workspace.read(path)
+
+
+def test_files_that_no_path_here_can_name_are_left_out_of_the_list(place):
+    workspace = Workspace(place)
+    workspace.write("a.txt", b"x")
+    (place / os.fsdecode(b"\xff.txt")).write_text("x")
+    deep = place / "/".join(["d" * 200] * 6)
+    deep.mkdir(parents=True)
+    (deep / "b.txt").write_text("x")
+    assert list(workspace.folder.files()) == [("a.txt", 1)]
 
 
 def test_a_file_is_written_read_listed_and_removed(place):

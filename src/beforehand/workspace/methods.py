@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from ..detach import in_thread
 from ..errors import ConfigError
 from ..frozen import surely_json, thaw
 from ..sandbox import BridgeRefused
@@ -81,7 +82,11 @@ async def fs_write(place: Place, argument: Mapping[str, Any]) -> Any:
         except FileNotFoundError:
             text = text_of(argument, "content")
     elif mode == "edit":
-        text = _edited(_decoded(path, place.workspace.read(path)), argument.get("edits"))
+        before = place.workspace.read(path)
+        text = await _edit(_decoded(path, before), argument.get("edits"))
+        _changeable(place, path)
+        if place.workspace.read(path) != before:
+            raise BridgeRefused("INVALID_STATE", f"{path!r} was changed while it was edited: read it again")
     else:
         raise BridgeRefused("INVALID_INPUT", f"mode is {mode!r}: expected write, append or edit")
     data = text.encode("utf-8", "backslashreplace")
@@ -89,11 +94,27 @@ async def fs_write(place: Place, argument: Mapping[str, Any]) -> Any:
     return {"path": path, "size": len(data)}
 
 
-def _edited(text: str, edits: Any) -> str:
+_QUICK = 1_000_000
+"""Characters that edits may have to look through on the event loop. More are looked through in a thread."""
+
+
+async def _edit(text: str, edits: Any) -> str:
     """Every edit made, or none."""
     if not isinstance(edits, list) or not edits:
         raise BridgeRefused("INVALID_INPUT", "edits must be a list of {old_text, new_text}")
+    if len(text) * len(edits) <= _QUICK:
+        return _edited(text, edits, [])
+    given_up: list[bool] = []
+    try:
+        return await in_thread(_edited, text, edits, given_up)  # type: ignore[no-any-return]
+    finally:
+        given_up.append(True)  # nobody waits any more: the lambda has ended
+
+
+def _edited(text: str, edits: list[Any], given_up: list[bool]) -> str:
     for i, edit in enumerate(edits):
+        if given_up:
+            break
         if not isinstance(edit, Mapping) or edit.keys() != {"old_text", "new_text"}:
             raise BridgeRefused("INVALID_INPUT", f"edits[{i}] must be an object of old_text and new_text")
         old, new = text_of(edit, "old_text"), text_of(edit, "new_text")

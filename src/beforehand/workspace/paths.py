@@ -17,6 +17,9 @@ PRIVATE = ".beforehand"
 AUTHORITY = ".authority.json"
 """How the names of files end that say what is authorised. They lie beside a workspace, which may be in another one."""
 
+MAX_PATH = 1_024
+"""Characters of a path. To look at each of a million names would hold up everything else, and no system has such a path."""
+
 
 class PathRefused(BeforehandError):
     """A path that leads out of the workspace, or to something that is no plain file."""
@@ -28,6 +31,8 @@ def parts_of(path: object) -> tuple[str, ...]:
     """The names along a relative path. Raises `PathRefused` for any other."""
     if not isinstance(path, str) or not path.strip():
         raise PathRefused(f"a path is a text such as \"lib/x.py\", not {path!r}")
+    if len(path) > MAX_PATH:
+        raise PathRefused(f"the path {path[:100]!r}... has {len(path):,} characters, more than {MAX_PATH:,}")
     shown = path if len(path) <= 200 else path[:197] + "..."
     if "\0" in path or "\\" in path:
         raise PathRefused(f"the path {shown!r} has a character that paths here cannot have")
@@ -112,7 +117,7 @@ class Folder:
     def files(self) -> Iterator[tuple[str, int]]:
         """Every plain file, as its path and size, in the order of their paths. Symlinks are not followed.
 
-        What goes while this looks is left out, and so is what a write has not finished.
+        What goes while this looks is left out, and so is what a write has not finished, and what no path here can name.
         """
         for folder, folders, names in os.walk(self.root):
             folders[:] = sorted(f for f in folders if f != PRIVATE)
@@ -122,10 +127,12 @@ class Folder:
                 full = os.path.join(folder, name)
                 try:
                     found = os.lstat(full)
-                except (FileNotFoundError, NotADirectoryError):
+                    path = Path(full).relative_to(self.root).as_posix()
+                    path.encode()
+                except (OSError, UnicodeEncodeError):
                     continue
-                if stat.S_ISREG(found.st_mode):
-                    yield Path(full).relative_to(self.root).as_posix(), found.st_size
+                if stat.S_ISREG(found.st_mode) and len(path) <= MAX_PATH:
+                    yield path, found.st_size
 
     @contextmanager
     def _parent(self, parts: tuple[str, ...], *, make: bool) -> Iterator[int]:
