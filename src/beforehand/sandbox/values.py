@@ -47,7 +47,8 @@ def least_size(value: Any, most: int) -> int:
     What is held many times is looked at once for each depth, and counted as often as it would be written. Raises
     `ValueError` for too many lists and objects, `RecursionError` for too deep ones.
     """
-    size, nested, level = 0, 0, {0: ([value], 1)}
+    size = nested = 0
+    level: dict[int, tuple[Any, int]] = {0: ([value], 1)}
     for _ in range(DEEPEST):
         inner: dict[int, tuple[Any, int]] = {}
         for holder, times in level.values():
@@ -57,11 +58,10 @@ def least_size(value: Any, most: int) -> int:
                 raise ValueError(f"more than {MAX_NESTED:,} lists and objects")
             if size > most:
                 return size
-            own = 0
+            own, items = 0, holder
             if isinstance(holder, dict):
-                own = sum([len(key) for key in holder if type(key) is str])
-                holder = holder.values()
-            for item in holder:
+                own, items = sum([len(key) for key in holder if type(key) is str]), holder.values()
+            for item in items:
                 kind = type(item)
                 if kind is str or kind is bytes:
                     own += len(item)
