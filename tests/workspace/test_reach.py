@@ -514,6 +514,64 @@ async def test_a_call_whose_lambda_has_ended_does_not_begin_though_the_cancellat
     ]
 
 
+@pytest.mark.parametrize("how", ["it swallows the cancellation", "it tidies up", "it has a task of its own"])
+async def test_what_a_call_of_a_lambda_that_has_ended_calls_itself_does_not_begin(place, how):
+    begun, cancelled, over = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    called, judged, tasks = [], [], []
+
+    @tool
+    async def pay() -> str:
+        """Pay."""
+        called.append(1)
+        return "paid"
+
+    @tool
+    async def until_begun() -> str:
+        """Wait until the other has begun."""
+        await begun.wait()
+        return ""
+
+    @tool
+    async def outer(ctx: ToolContext) -> str:
+        """Pay at the end."""
+
+        async def payment():
+            try:
+                await cancelled.wait()
+                await ctx.call_tool("pay", {})
+            finally:
+                over.set()
+
+        begun.set()
+        if how == "it has a task of its own":
+            tasks.append(asyncio.ensure_future(payment()))
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            if how == "it swallows the cancellation":
+                await payment()
+                return ""
+            raise
+        finally:
+            if how == "it tidies up":
+                await payment()
+        return ""
+
+    @hook.before_tool_call(tools=["pay"])
+    def judge(call):
+        judged.append(call.call_id)
+
+    @hook.authorize_request
+    async def later(request):
+        await over.wait()
+
+    gate = request_lambda(place, "adf.outer({}).catch(() => 0); await adf.until_begun({})")
+    result, events = await asyncio.wait_for(run([gate, judge, later], [pay, outer, until_begun]), 30)
+    assert (result.stop_reason, called, judged) == ("completed", [], [])
+    assert {e.call_id for e in events if e.type == "tool_execution_start"} == {"lambda_1/1", "lambda_1/2"}
+
+
 async def test_a_question_of_a_lambda_that_has_ended_is_not_sent_though_the_cancellation_is_swallowed(place):
     reached, swallowed = asyncio.Event(), asyncio.Event()
 
@@ -899,13 +957,13 @@ async def test_listeners_hear_one_event_at_a_time_though_a_lambda_has_several_ca
 
 @pytest.mark.parametrize("calls_on", [False, True])
 async def test_what_a_late_lambda_left_behind_does_not_keep_an_abort_from_the_run(place, calls_on):
-    """The run reads a reply. A tool that ignored its cancellation still works, and ends, or calls another tool."""
-    told, go, streaming, waits = asyncio.Event(), asyncio.Event(), asyncio.Event(), asyncio.Event()
+    """The run reads a reply. A tool that ignored its cancellation still works, and ends, or tries to call another tool."""
+    told, go, streaming, called = asyncio.Event(), asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     @tool
     async def pause() -> None:
         """Wait for ever."""
-        waits.set()
+        called.set()
         await asyncio.Event().wait()
 
     @tool
@@ -938,10 +996,10 @@ async def test_what_a_late_lambda_left_behind_does_not_keep_an_abort_from_the_ru
         running = asyncio.ensure_future(talk.run("Hi"))
         await streaming.wait()
         go.set()
-        await (waits if calls_on else told).wait()
+        await told.wait()
         talk.abort()
         result = await asyncio.wait_for(running, 30)
-    assert result.stop_reason == "aborted"
+    assert (result.stop_reason, called.is_set()) == ("aborted", False)
 
 
 # --- console -------------------------------------------------------------------------------------
