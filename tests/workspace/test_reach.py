@@ -470,6 +470,21 @@ async def test_a_yes_that_comes_after_the_lambdas_time_is_none(place):
     assert (end.outcome, "before a person had answered" in end.result.text) == ("aborted", True)
 
 
+async def test_what_became_of_a_late_lambdas_calls_is_recorded_though_the_event_loop_is_late_as_well(place):
+    @tool
+    async def holds_everything_up() -> str:
+        """Keep the event loop past the lambda's time."""
+        threading.Event().wait(1.5)
+        await asyncio.Event().wait()
+        return ""
+
+    gate = request_lambda(place, "console.log('begun'); await adf.holds_everything_up({})", timeout=1)
+    result, _ = await run([gate], [holds_everything_up])
+    assert isinstance(result.error, HookFailed) and "lib/x.ts:main: gave no answer within 1 s" in str(result.error)
+    assert [d.call_id for d in noted(result, "Cut")] == ["lambda_1/1"]
+    assert [d.console for d in noted(result, "failed")] == ["begun\n"]
+
+
 @pytest.mark.parametrize("who", ["person", "gate"])
 async def test_a_call_whose_lambda_has_ended_does_not_begin_though_the_cancellation_is_swallowed(place, who):
     reached, told, called = asyncio.Event(), asyncio.Event(), []

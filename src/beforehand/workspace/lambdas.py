@@ -28,8 +28,9 @@ from .paths import PathRefused
 logger = logging.getLogger("beforehand.lambdas")
 
 MAX_TIMEOUT = 300.0
-HEAD_START = 0.02
-"""How much sooner than the dispatcher the sandbox gives up, of the time a lambda has: so that it says what had been written."""
+GRACE = 1.0
+"""Seconds that the dispatcher waits longer than the sandbox, which kills a late lambda, and then writes down what it had said
+and what became of its calls."""
 
 LARGE = 250_000
 """Bytes of JSON from which on a request is read in a thread: what comes from outside must not hold up the event loop."""
@@ -93,12 +94,14 @@ def _call_id(context: Any) -> str | None:
 class LambdaFunction:
     """What the dispatcher calls: JSON in, one call in a sandbox, decisions out."""
 
+    grace = GRACE
+
     def __init__(self, spec: SeamSpec, workspace: Workspace, path: str, function: str, limits: SandboxLimits) -> None:
         self.spec, self.workspace, self.path, self.function, self.limits = spec, workspace, path, function, limits
         self.__name__ = f"{path}:{function}"
 
     async def __call__(self, context: Any) -> Any:
-        deadline = asyncio.get_running_loop().time() + self.limits.wall_time * (1 - HEAD_START)
+        deadline = asyncio.get_running_loop().time() + self.limits.wall_time
         console = Console(self.limits.console)
         caller = Caller(
             context.run._run, self, name=self.__name__, where=self.path, seam=self.spec.name,
