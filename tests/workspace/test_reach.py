@@ -1022,6 +1022,22 @@ async def test_what_a_late_lambda_left_behind_does_not_keep_an_abort_from_the_ru
 
 @both
 @pytest.mark.parametrize("fails", [False, True])
+async def test_what_a_lambda_writes_beside_a_key_is_kept_nowhere(place, language, fails, caplog):
+    caplog.set_level("DEBUG")
+    key = "correct-horse-battery"
+    decision = str({"type": "replace", "key": key} | ({"more": 1} if fails else {}))
+    if language == "py":
+        write(place, "x.py", f"def main(c):\n    print('{key}')\n    return {decision}")
+    else:
+        write(place, "x.ts", f"export const main = (c) => {{ console.log('{key}'); return {decision} }}")
+    hooks = [Lambda(f"lib/x.{language}", seam="get_api_key", workspace=place, timeout=60)]
+    result, _ = await run(hooks)
+    assert [(d.verdict, d.console) for d in result.decisions] == [("failed" if fails else "Replace", None)]
+    assert key not in caplog.text
+
+
+@both
+@pytest.mark.parametrize("fails", [False, True])
 async def test_what_a_lambda_writes_is_in_its_record(place, language, fails):
     if language == "py":
         end = "raise ValueError('x')" if fails else "return {'type': 'block', 'reason': 'no'}"

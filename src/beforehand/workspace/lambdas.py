@@ -114,12 +114,12 @@ class LambdaFunction:
             self._end_run_if_a_call_said_so(caller, interrupt)
             error.acted = caller.acted  # type: ignore[attr-defined]
             if isinstance(error, Refused | SandboxError):
-                error.console = console.text  # type: ignore[union-attr]
+                error.console = self._written(console)  # type: ignore[union-attr]
             raise
         finally:
             await caller.leave()
-            if console.text:
-                logger.info("lambda %s:%s at %s wrote: %s", self.path, self.function, self.spec.name, console.text)
+            if written := self._written(console):
+                logger.info("lambda %s:%s at %s wrote: %s", self.path, self.function, self.spec.name, written)
         self._end_run_if_a_call_said_so(caller, interrupt)
         return decided
 
@@ -152,7 +152,12 @@ class LambdaFunction:
             decided = await in_thread(self._decided, context, outcome.value)
         else:
             decided = self._decided(context, outcome.value)
-        return _Said([decided] if isinstance(decided, Decision) else decided or (), console.text) if console.text else decided
+        written = self._written(console)
+        return _Said([decided] if isinstance(decided, Decision) else decided or (), written) if written else decided
+
+    def _written(self, console: Console) -> str:
+        """What may be shown of it: nothing where the value is a key, which may be in it."""
+        return console.text if self.spec.value is not None else ""
 
     async def close_with_agent(self) -> None:
         """`Agent.aclose` ends the workers that calls of this lambda have left waiting."""
