@@ -185,7 +185,14 @@ def _list(where: str, value: Any) -> list[Any]:
     return value
 
 
+def _model(where: str, value: Any, context: Any) -> Any:
+    """A model by its name. The name that was shown is the model there is, which its name alone need not lead to."""
+    there = getattr(context, "model", None)
+    return there if isinstance(there, Model) and there.name == value else value
+
+
 _FIELDS: dict[str, Reader] = {
+    "model": _model,
     "messages": _messages,
     "add_messages": _messages,
     "message": _typed(Message),
