@@ -50,6 +50,15 @@ def main(a):
     assert (await run(source, [1, 3, 2])).value == [3, "##", 2, [1]]
 
 
+async def test_a_sleep_that_is_longer_than_the_time_is_told_and_none_ends_early():
+    with pytest.raises(LambdaRaised, match=r"lib/x\.py:3: raised TimeoutError: sleep limit exceeded: 1000s > 60s"):
+        await run("import asyncio\nasync def main(a):\n    await asyncio.sleep(1000)")
+
+
+async def test_a_lambda_may_have_something_that_it_calls_type():
+    assert (await run("type = 'rule'\nasync def main(a):\n    return type")).value == "rule"
+
+
 @pytest.mark.parametrize("sleep", ["await asyncio.sleep(0.01)", "time.sleep(0.01)", "await asyncio.gather(asyncio.sleep(0.01))"])
 async def test_a_lambda_may_sleep(sleep):
     assert (await run(f"import asyncio, time\nasync def main(a):\n    {sleep}\n    return 1")).value == 1

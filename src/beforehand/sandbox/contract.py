@@ -164,6 +164,25 @@ class Outcome(Frozen):
     size: int
 
 
+class Progress:
+    """The bridge calls of one lambda that are not answered: the methods of those that have begun, and how many wait."""
+
+    __slots__ = ("under_way", "waiting")
+
+    def __init__(self) -> None:
+        self.under_way: list[str] = []
+        self.waiting = 0
+
+    @property
+    def text(self) -> str:
+        """What a lambda waited for when its time was over."""
+        if not self.under_way:
+            return ""
+        first = f"adf.{self.under_way[0][:50]}"
+        said = f"{first} was" if len(self.under_way) == 1 else f"{len(self.under_way)} bridge calls ({first} first) were"
+        return f", while {said} under way" + (f" and {self.waiting} more waited for their turn" if self.waiting else "")
+
+
 class Job(Frozen):
     """One call, as a worker gets it. `argument` is JSON text."""
 
@@ -173,6 +192,7 @@ class Job(Frozen):
     limits: SandboxLimits
     bridge: Bridge
     console: Console
+    calls: Progress = msgspec.field(default_factory=Progress)
 
     def error(self, kind: type[SandboxError], what: str, line: int | None = None) -> SandboxError:
         """One line about this lambda: where, then what."""
@@ -212,7 +232,7 @@ def too_deep(job: Job, line: int | None = None) -> SandboxError:
 
 
 def timed_out(job: Job) -> SandboxError:
-    return job.error(LambdaTimedOut, f"gave no answer within {job.limits.wall_time:g} s")
+    return job.error(LambdaTimedOut, f"gave no answer within {job.limits.wall_time:g} s{job.calls.text}")
 
 
 def one_line(text: str, most: int = 500) -> str:

@@ -48,8 +48,11 @@ _DATA = 640 * 2**20
 _CPU = 320.0
 _START_CPU = 2.0
 """Processor seconds: of one that waits for its call, and what a start may take of those of a call."""
-_HIDDEN = ("localStorage", "sessionStorage", "caches", "Worker", "BroadcastChannel", "prompt", "alert", "confirm", "close")
-"""Globals without a use for a lambda. Their removal is tidiness: the walls are the permissions and `DENO_DIR`."""
+_HIDDEN = (
+    "localStorage", "sessionStorage", "caches", "Worker", "BroadcastChannel", "prompt", "alert", "confirm", "close", "navigator",
+)  # fmt: skip
+"""Globals without a use for a lambda. Their removal is tidiness: the walls are the permissions and `DENO_DIR`. But graphics
+drivers need no permission, and `navigator` is the only way to them."""
 _READ = 65_536
 
 

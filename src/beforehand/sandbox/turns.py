@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from .contract import JSON, BridgeRefused, Job, LambdaTooManyCalls, SandboxError
+from .contract import JSON, BridgeRefused, Job, LambdaTooManyCalls, Progress, SandboxError
 from .values import decode_json
 
 AT_ONCE = 8
@@ -26,7 +26,7 @@ class Turns:
         self._door = asyncio.Lock()  # whoever is next holds it, so that nobody overtakes
         self._next: asyncio.Future[None] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._made = self._under_way = self._unanswered = 0
+        self._made = self._unanswered = 0
         self._untaken = self._closed = False
 
     def count(self, job: Job) -> SandboxError | None:
@@ -50,22 +50,27 @@ class Turns:
         if self._unanswered + size > most:
             raise BridgeRefused("LIMIT", f"the calls not answered yet hold more than {most:,} bytes of JSON: await some first")
         self._unanswered += size
+        calls = job.calls
         try:
             if not first:
-                await self._turn()
-            self._under_way += 1
+                calls.waiting += 1
+                try:
+                    await self._turn(calls)
+                finally:
+                    calls.waiting -= 1
+            calls.under_way.append(method)
             try:
                 self._raise_if_closed(method)
                 return await job.bridge(method, _value(method, argument))
             finally:
-                self._under_way -= 1
+                calls.under_way.remove(method)
         finally:
             self._unanswered -= size
             self._wake()
 
-    async def _turn(self) -> None:
+    async def _turn(self, calls: Progress) -> None:
         async with self._door:
-            while self._untaken or self._under_way >= AT_ONCE:
+            while self._untaken or len(calls.under_way) >= AT_ONCE:
                 self._next = asyncio.get_running_loop().create_future()
                 await self._next
 
