@@ -1,6 +1,7 @@
 """Paths stay inside the workspace, whatever they are called and whatever they lead through."""
 
 import os
+import threading
 
 import pytest
 
@@ -172,3 +173,25 @@ def test_a_write_that_fails_leaves_the_old_text(place):
         workspace.write("a.txt", b"x" * 6_000_000)
     assert workspace.read("a.txt") == b"old"
     assert sorted(os.listdir(place)) == ["a.txt", "lib"]
+
+
+def test_what_two_change_at_once_is_not_lost(place):
+    """Two workspaces of one folder, as two processes have them. The second begins while the first is at it."""
+    begun, second_is_done = threading.Event(), threading.Event()
+
+    def first(values):
+        count = values.get("count", 0)
+        begun.set()
+        second_is_done.wait(0.3)  # it must not get that far
+        values["count"] = count + 1
+
+    def second(values):
+        values["count"] = values.get("count", 0) + 1
+
+    one = threading.Thread(target=Workspace(place).change_meta, args=[first])
+    one.start()
+    assert begun.wait(30)
+    Workspace(place).change_meta(second)
+    second_is_done.set()
+    one.join()
+    assert Workspace(place).get_meta() == {"count": 2}

@@ -13,7 +13,7 @@ import hmac
 import logging
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -21,7 +21,7 @@ import msgspec
 
 from ..errors import ConfigError
 from ..frozen import Frozen
-from .paths import AUTHORITY, Folder
+from .paths import AUTHORITY, Folder, locked
 
 logger = logging.getLogger("beforehand.lambdas")
 
@@ -117,7 +117,7 @@ class Authority:
     def revoke(self, path: str) -> bool:
         """Take a file's authority away. Returns whether it had been given any. The file need not exist."""
         key = self._key(path)
-        with self._locked():
+        with locked(self.file.parent):
             book = self._loaded()
             entry = book.files.get(key)
             if entry is None or not entry.sha256:
@@ -199,7 +199,7 @@ class Authority:
         return self._book
 
     def _change(self, changes: Mapping[str, Mapping[str, str]]) -> None:
-        with self._locked():
+        with locked(self.file.parent):
             book = self._loaded()
             new = {key: msgspec.structs.replace(book.files.get(key, Entry()), **said) for key, said in changes.items()}
             self._store(book, new)
@@ -215,21 +215,6 @@ class Authority:
             raise ConfigError(f"{self.file}: it cannot be written: {error.strerror}") from None
         finally:
             temporary.unlink(missing_ok=True)
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        """One writer at a time, of all processes: a revocation must not be lost to a grant made beside it."""
-        try:
-            import fcntl
-        except ImportError:  # pragma: no cover - where there is no such lock the last writer wins
-            yield
-            return
-        fd = os.open(self.file.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(fd)
 
 
 def _digest(content: bytes) -> str:

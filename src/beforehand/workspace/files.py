@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from ..sandbox import Source
 from ..settings import split_source as split_source
 from .authority import Authority
 from .gates import Gates
-from .paths import PRIVATE, Folder, PathRefused
+from .paths import PRIVATE, Folder, PathRefused, locked
 
 MAX_SOURCE = 1_000_000
 MAX_FILE = 5_000_000
@@ -46,7 +45,6 @@ class Workspace:
         self.approvals = approvals
         self.authority = authority or Authority(self.folder)
         self.code_writable = code_writable
-        self._lock = threading.Lock()
 
     def __repr__(self) -> str:
         return f"Workspace({str(self.folder.root)!r})"
@@ -93,14 +91,14 @@ class Workspace:
 
     def change_meta(self, change: Callable[[dict[str, Any]], Any]) -> Any:
         """Let `change` edit the values, and store them. Returns what it returned."""
-        with self._lock:
+        home = self.folder.root / PRIVATE
+        home.mkdir(exist_ok=True)
+        with locked(home):
             meta = self.get_meta()
             returned = change(meta)
             data = msgspec.json.encode(meta)
             if len(data) > MAX_META:
                 raise PathRefused(f"the values of meta would have {len(data):,} bytes, more than {MAX_META:,}")
-            home = self.folder.root / PRIVATE
-            home.mkdir(exist_ok=True)
             temporary = home / f"meta.{os.urandom(6).hex()}.new"
             temporary.write_bytes(data)
             temporary.replace(home / "meta.json")

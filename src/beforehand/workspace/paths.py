@@ -152,6 +152,22 @@ class Folder:
             os.close(fd)
 
 
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """One writer at a time, of all processes: what one has changed must not be lost to what another changes beside it."""
+    try:
+        import fcntl
+    except ImportError:  # pragma: no cover - where there is no such lock the last writer wins
+        yield
+        return
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
 _UNFINISHED = re.compile(r"\..+\.[0-9a-f]{12}\.new\Z", re.DOTALL)
 """Names of files that are being written, or were when a process was killed."""
 
