@@ -1,6 +1,8 @@
 """Paths stay inside the workspace, whatever they are called and whatever they lead through."""
 
 import os
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -195,3 +197,23 @@ def test_what_two_change_at_once_is_not_lost(place):
     second_is_done.set()
     one.join()
     assert Workspace(place).get_meta() == {"count": 2}
+
+
+def test_what_two_append_at_once_is_not_lost(place):
+    code = """
+import asyncio, sys
+from beforehand.sandbox import Console, SandboxLimits
+from beforehand.workspace import Bridge, Workspace
+
+async def main(name):
+    bridge = Bridge(Workspace(sys.argv[1]), SandboxLimits(), (("x.py", "main"),), Console(10), None, 1e12)
+    for number in range(100):
+        await bridge("fs_write", {"path": "log.txt", "mode": "append", "content": f"{name} {number}\\n"})
+
+asyncio.run(main(sys.argv[2]))
+"""
+    both = [subprocess.Popen([sys.executable, "-c", code, str(place), name]) for name in ("a", "b")]
+    assert [one.wait(60) for one in both] == [0, 0]
+    lines = (place / "log.txt").read_text().splitlines()
+    assert sorted(lines) == sorted(f"{name} {number}" for name in "ab" for number in range(100))
+    assert [line for line in lines if line[0] == "a"] == [f"a {number}" for number in range(100)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Protocol
 
 from ..detach import in_thread
@@ -12,6 +13,7 @@ from ..frozen import surely_json, thaw
 from ..sandbox import BridgeRefused
 from .authority import LAMBDA_SUFFIXES
 from .files import Workspace
+from .paths import locked
 
 
 class Place(Protocol):
@@ -74,23 +76,23 @@ def _changeable(place: Place, path: str, *, delete: bool = False) -> None:
 async def fs_write(place: Place, argument: Mapping[str, Any]) -> Any:
     path, mode = text_of(argument, "path"), text_of(argument, "mode", "write")
     _changeable(place, path)
-    if mode == "write":
-        text = text_of(argument, "content")
-    elif mode == "append":
-        try:
-            text = _decoded(path, place.workspace.read(path)) + text_of(argument, "content")
-        except FileNotFoundError:
-            text = text_of(argument, "content")
-    elif mode == "edit":
-        before = place.workspace.read(path)
+    if mode not in ("write", "append", "edit"):
+        raise BridgeRefused("INVALID_INPUT", f"mode is {mode!r}: expected write, append or edit")
+    workspace, before, text = place.workspace, b"", ""
+    if mode == "edit":
+        before = workspace.read(path)
         text = await _edit(_decoded(path, before), argument.get("edits"))
         _changeable(place, path)
-        if place.workspace.read(path) != before:
-            raise BridgeRefused("INVALID_STATE", f"{path!r} was changed while it was edited: read it again")
     else:
-        raise BridgeRefused("INVALID_INPUT", f"mode is {mode!r}: expected write, append or edit")
-    data = text.encode("utf-8", "backslashreplace")
-    place.workspace.write(path, data)
+        text = text_of(argument, "content")
+    with locked(workspace.folder.root):
+        if mode == "append":
+            with suppress(FileNotFoundError):
+                text = _decoded(path, workspace.read(path)) + text
+        elif mode == "edit" and workspace.read(path) != before:
+            raise BridgeRefused("INVALID_STATE", f"{path!r} was changed while it was edited: read it again")
+        data = text.encode("utf-8", "backslashreplace")
+        workspace.write(path, data)
     return {"path": path, "size": len(data)}
 
 
