@@ -86,6 +86,14 @@ async def test_a_long_text_is_edited_beside_the_event_loop(place):
     assert (place / "long.txt").read_text() == LONG.replace("<000007>", "[7]").replace("<129999>", "[129999]")
 
 
+async def test_files_are_listed_beside_the_event_loop(place):
+    listing = asyncio.ensure_future(bridge_of(Workspace(place))("fs_list", {}))
+    (place / "a.txt").write_text("x")
+    await asyncio.sleep(0)
+    assert not listing.done()
+    assert await listing == [{"path": "a.txt", "size": 1}]
+
+
 async def test_a_text_that_is_changed_while_it_is_edited_is_not_written_over(place):
     bridge = bridge_of(Workspace(place))
     (place / "long.txt").write_text(LONG)

@@ -59,7 +59,8 @@ async def fs_read(place: Place, argument: Mapping[str, Any]) -> Any:
 
 async def fs_list(place: Place, argument: Mapping[str, Any]) -> Any:
     prefix = text_of(argument, "prefix", "")
-    return [{"path": path, "size": size} for path, size in place.workspace.folder.files() if path.startswith(prefix)]
+    found = await in_thread(list, place.workspace.folder.files())  # a folder may hold any number of files
+    return [{"path": path, "size": size} for path, size in found if path.startswith(prefix)]
 
 
 def _changeable(place: Place, path: str, *, delete: bool = False) -> None:
