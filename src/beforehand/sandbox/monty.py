@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import builtins
 import math
+import re
 import time
 from typing import Any
 
@@ -203,7 +205,7 @@ def _explained(job: Job, error: monty.MontyError) -> SandboxError:
 
 
 def _of_the_file(job: Job, inner: BaseException, text: str, line: int | None, frames: list[Any]) -> SandboxError:
-    construct = _lacking(inner, text)
+    construct = None if line is None and isinstance(inner, NameError) else _lacking(inner, text)
     if construct is not None:
         return job.error(LambdaUnsupported, f"Python lambdas have no {_without_article(construct)}: {_way_out(construct)}", line)
     if isinstance(inner, ModuleNotFoundError):
@@ -226,15 +228,26 @@ def _of_the_file(job: Job, inner: BaseException, text: str, line: int | None, fr
 
 
 def _lacking(inner: BaseException, text: str) -> str | None:
-    """The construct of Python that the interpreter says it has not got."""
+    """The construct of Python, or the part of its library, that the interpreter says it has not got."""
     if isinstance(inner, NotImplementedError):
         if "import *" in text:
             return "import *"
         if "does not yet support" in text:
             return text.partition("does not yet support ")[2]
-    if isinstance(inner, NameError) and text == "name 'super' is not defined":
-        return "super()"
+    if isinstance(inner, NameError) and (name := _NAME.fullmatch(text)) and hasattr(builtins, name[1]):
+        return f"{name[1]}()"
+    if isinstance(inner, ImportError) and (found := _IMPORTED.match(text)):
+        return f"{found[2]}.{found[1]}"
+    if isinstance(inner, AttributeError) and (found := _ATTRIBUTE.fullmatch(text)) and found[1] != "adf":
+        return f"{found[1]}.{found[2]}"
+    if isinstance(inner, TypeError) and " is not yet supported" in text:
+        return text.replace(" is not yet supported", "")
     return None
+
+
+_NAME = re.compile(r"name '(\w+)' is not defined")
+_IMPORTED = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")
+_ATTRIBUTE = re.compile(r"module '([\w.]+)' has no attribute '(\w+)'")
 
 
 def _without_article(construct: str) -> str:
