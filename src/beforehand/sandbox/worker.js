@@ -201,8 +201,8 @@ async function load(source, name, type) {
 function report(error) {
   let name = "Error", message = "", stack = "";
   try {
-    if (typeof error === "object" && error !== null) {
-      name = StringOf(error.name);
+    if (typeof error === "object" && error !== null && error.message !== undefined) {
+      name = StringOf(error.name ?? "Error");
       message = StringOf(error.message);
       stack = StringOf(error.stack);
     } else {
