@@ -177,6 +177,42 @@ def test_a_write_that_fails_leaves_the_old_text(place):
     assert sorted(os.listdir(place)) == ["a.txt", "lib"]
 
 
+def add_one(values):
+    values["count"] = 1
+
+
+def test_the_values_are_not_read_or_written_through_a_link(place, outside):
+    """In a workspace that somebody else has made, anything may lie where the workspace keeps its own."""
+    (outside / "keys.json").write_text('{"token": "secret"}')
+    own = place / ".beforehand"
+    own.mkdir()
+    (own / "meta.json").symlink_to(outside / "keys.json")
+    with pytest.raises(OSError, match="symbolic link"):
+        Workspace(place).get_meta()
+    with pytest.raises(OSError, match="symbolic link"):
+        Workspace(place).change_meta(add_one)
+    (own / "meta.json").unlink()
+    own.rmdir()
+    own.symlink_to(outside)
+    with pytest.raises(OSError, match="Not a directory"):
+        Workspace(place).change_meta(add_one)
+    assert sorted(path.name for path in outside.iterdir()) == ["keys.json", "secret.txt"]
+
+
+def test_a_pipe_in_the_place_of_the_values_holds_nobody_up(place):
+    (place / ".beforehand").mkdir()
+    os.mkfifo(place / ".beforehand" / "meta.json")
+    with pytest.raises(PathRefused, match="no plain file"):
+        Workspace(place).get_meta()
+
+
+def test_values_that_are_too_many_to_be_ours_are_not_read(place):
+    (place / ".beforehand").mkdir()
+    (place / ".beforehand" / "meta.json").write_text('{"a": "' + "x" * 1_000_000 + '"}')
+    with pytest.raises(PathRefused, match="more than 1,000,000 bytes"):
+        Workspace(place).get_meta()
+
+
 def test_what_two_change_at_once_is_not_lost(place):
     """Two workspaces of one folder, as two processes have them. The second begins while the first is at it."""
     begun, second_is_done = threading.Event(), threading.Event()

@@ -15,11 +15,12 @@ from ..sandbox import Source
 from ..settings import split_source as split_source
 from .authority import Authority
 from .gates import Gates
-from .paths import PRIVATE, Folder, PathRefused, locked
+from .paths import Folder, PathRefused, locked
 
 MAX_SOURCE = 1_000_000
 MAX_FILE = 5_000_000
 MAX_META = 1_000_000
+_META = "meta.json"
 
 
 class Workspace:
@@ -82,7 +83,7 @@ class Workspace:
 
     def get_meta(self) -> dict[str, Any]:
         try:
-            found = msgspec.json.decode((self.folder.root / PRIVATE / "meta.json").read_bytes())
+            found = msgspec.json.decode(self.folder.read_own(_META, MAX_META))
         except FileNotFoundError:
             return {}
         except msgspec.DecodeError as error:
@@ -91,15 +92,11 @@ class Workspace:
 
     def change_meta(self, change: Callable[[dict[str, Any]], Any]) -> Any:
         """Let `change` edit the values, and store them. Returns what it returned."""
-        home = self.folder.root / PRIVATE
-        home.mkdir(exist_ok=True)
-        with locked(home):
+        with locked(self.folder.root):
             meta = self.get_meta()
             returned = change(meta)
             data = msgspec.json.encode(meta)
             if len(data) > MAX_META:
                 raise PathRefused(f"the values of meta would have {len(data):,} bytes, more than {MAX_META:,}")
-            temporary = home / f"meta.{os.urandom(6).hex()}.new"
-            temporary.write_bytes(data)
-            temporary.replace(home / "meta.json")
+            self.folder.replace_own(_META, data)
         return returned

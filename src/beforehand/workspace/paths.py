@@ -77,14 +77,30 @@ class Folder:
         parts = self.resolve(path)
         if not parts:
             raise IsADirectoryError(f"{path!r} is the workspace itself")
+        with self._opened(parts, flags) as fd:
+            yield fd
+
+    @contextmanager
+    def _opened(self, parts: tuple[str, ...], flags: int) -> Iterator[int]:
         with self._parent(parts, make=bool(flags & os.O_CREAT)) as folder:
             fd = os.open(parts[-1], flags | _PLAIN, 0o644, dir_fd=folder)
             try:
                 if not stat.S_ISREG(os.fstat(fd).st_mode):
-                    raise PathRefused(f"{path!r} is no plain file")
+                    raise PathRefused(f"{'/'.join(parts)!r} is no plain file")
                 yield fd
             finally:
                 os.close(fd)
+
+    def read_own(self, name: str, most: int) -> bytes:
+        """What the workspace keeps for itself under this name."""
+        with self._opened((PRIVATE, name), os.O_RDONLY) as fd, os.fdopen(os.dup(fd), "rb") as file:
+            data = file.read(most + 1)
+        if len(data) > most:
+            raise PathRefused(f"the workspace's {name} has more than {most:,} bytes")
+        return data
+
+    def replace_own(self, name: str, data: bytes) -> None:
+        self._replace((PRIVATE, name), data)
 
     def remove(self, path: object) -> None:
         """Delete a file (a symlink itself, not what it leads to)."""
@@ -100,6 +116,9 @@ class Folder:
         parts = self.resolve(path)
         if not parts:
             raise IsADirectoryError(f"{path!r} is the workspace itself")
+        self._replace(parts, data)
+
+    def _replace(self, parts: tuple[str, ...], data: bytes) -> None:
         with self._parent(parts, make=True) as folder:
             temporary = f".{parts[-1]}.{os.urandom(6).hex()}.new"  # as _UNFINISHED
             try:
