@@ -10,6 +10,7 @@ import msgspec
 
 from ..calls import Call, NestedResult
 from ..decisions import Approve, Deny, Edit, HumanAnswer
+from ..detach import in_thread
 from ..direct import ask_aside
 from ..errors import ConfigError, HookFailed, RequestBlocked
 from ..frozen import thaw
@@ -100,7 +101,8 @@ def _value(result: NestedResult) -> Any:
 async def model_invoke(caller: Caller, argument: Mapping[str, Any]) -> str:
     """Ask the model beside the conversation: seams 7 and 8, and never the hook that asks."""
     run = caller.run
-    request = _request(argument)
+    # Beside the event loop, as there may be any number of messages.
+    request = await in_thread(_request, argument) if "messages" in argument else _request(argument)
     model = run.model
     if "model" in argument:
         try:
