@@ -16,6 +16,7 @@ from ..errors import ConfigError, HookFailed, RequestBlocked
 from ..frozen import thaw
 from ..messages import Options, Request, UserMessage, clean
 from ..sandbox import BridgeRefused
+from ..sandbox.values import decode_json
 from ..seams import BY_NAME
 from ..settings import GRANTED
 from ..toolcall import conclude, nested_call, run_nested
@@ -90,8 +91,8 @@ def _value(result: NestedResult) -> Any:
         return thaw(result.structured_content)
     text = result.text
     try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):
+        return decode_json(text.encode())
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return text
 
 
