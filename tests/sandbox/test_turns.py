@@ -165,10 +165,10 @@ async def test_a_late_lambda_is_told_what_it_waited_for(language):
     async def never(method, argument):
         await asyncio.Event().wait()
 
-    limits = SandboxLimits(wall_time=2)
+    limits = SandboxLimits(wall_time=3)
     for count, told in (
         (1, "while adf.fs_read was under way"),
         (10, f"while {AT_ONCE} bridge calls (adf.fs_read first) were under way and {10 - AT_ONCE} more waited for their turn"),
     ):
-        with pytest.raises(LambdaTimedOut, match=re.escape(f"gave no answer within 2 s, {told}") + "$"):
+        with pytest.raises(LambdaTimedOut, match=re.escape(f"gave no answer within 3 s, {told}") + "$"):
             await run(all_at_once(language, count), language=language, bridge=never, limits=limits)
