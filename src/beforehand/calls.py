@@ -36,8 +36,8 @@ class Call(msgspec.Struct, eq=False):
     `rest` what the other hooks said;
     `resume_with` replaces the body of a call that waited for a person inside; `failure` must end the run; `recalled` says
     that outcome and result are those on record, `compared` that the record was asked whether it has begun before. The result
-    of a `whole` call is not shortened: code reads it. `left` says whether the code that made the call has ended; `begun`
-    whether the body has.
+    of a `whole` call is not shortened: code reads it. `left` says whether the code that made the call has ended, or the code
+    around that; `begun` whether the body has.
     """
 
     part: ToolCall

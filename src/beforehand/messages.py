@@ -64,12 +64,12 @@ class ToolCall(Frozen, tag_field="type", tag="tool_call", gc=False):
 
     @property
     def args(self) -> FrozenDict:
-        """The decoded arguments: empty when `arguments` is not a JSON object."""
+        """The decoded arguments: empty when `arguments` is not a JSON object, or one that is nested too deeply to be read."""
         try:
             value = _decode_json(self.arguments)
-        except msgspec.DecodeError:
+            return freeze(value) if isinstance(value, dict) else EMPTY_DICT
+        except (msgspec.DecodeError, RecursionError):
             return EMPTY_DICT
-        return freeze(value) if isinstance(value, dict) else EMPTY_DICT
 
 
 Part: TypeAlias = Text | Thinking | ToolCall | Image

@@ -355,12 +355,13 @@ async def _checked_update(run: RunState, call: Call, result: ToolResult) -> Tool
 async def nested(run: RunState, parent: Call, name: str, args: Any, number: int) -> NestedResult:
     """A call from inside a tool: the same pipeline, with events that carry the parent's id. Never raises for a refusal."""
     call = nested_call(f"{parent.id}/{number}", name, args, parent.id, parent.message)
+    call.left = parent.left
+    call.raise_if_left()
     result = await run_nested(run, call)
     if call.outcome == "pending":
         raise Suspend(call.pending(), None)  # the parent is made again once a person has answered
     run.enter_guarded(begun_before_abort=True)  # the body that called goes on, and an abort must reach it
-    if call.failure is not None:
-        parent.failure = parent.failure or call.failure
+    parent.failure = parent.failure or call.failure
     return result
 
 
@@ -387,10 +388,7 @@ async def run_nested(run: RunState, call: Call) -> NestedResult:
     await announce(run, call)
     if run.journal is None or not await cut_short(run, call, batch):
         await admit(run, call, batch)
-    if call.outcome is None:
-        await execute(run, call)
-    else:
-        await settle(run, call)
+    await (execute if call.outcome is None else settle)(run, call)
     result = call.result
     if result.usage is not None:
         run.add_usage(result.usage, "")

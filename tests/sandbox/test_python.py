@@ -3,7 +3,7 @@
 import pytest
 from sandbox.sandboxed import run
 
-from beforehand.sandbox import LambdaRaised, LambdaUnsupported
+from beforehand.sandbox import LambdaMissing, LambdaRaised, LambdaUnsupported
 
 LACKING = {
     "class inheritance": (
@@ -15,6 +15,12 @@ LACKING = {
     "the 'del' statement": ("def main(a):\n    x = 1\n    del x", 3, "assign None"),
     "import *": ("from math import *\ndef main(a):\n    return 1", 1, "the names that are used"),
     "super()": ("class A:\n    def f(self):\n        return super().f()\ndef main(a):\n    return A().f()", 3, "by its name"),
+    "functools.wraps": ("import functools\ndef main(a):\n    return functools.wraps(main)", 3, "in TypeScript"),
+    "typing.TypedDict": ("from typing import TypedDict\ndef main(a):\n    return 1", 1, "in TypeScript"),
+    "input()": ("def main(a):\n    return input()", 2, "in TypeScript"),
+    "callable replacement in re.sub()": (
+        "import re\ndef main(a):\n    return re.sub('a', lambda m: 'b', 'a')", 3, "in TypeScript",
+    ),
     "a third-party import": ("import numpy\ndef main(a):\n    return 1", 1, "numpy"),
     "a late third-party import": ("def main(a):\n    import requests\n    return 1", 2, "requests"),
     "a sibling": ("from .rank import best\ndef main(a):\n    return best(a)", 1, "adf.sys_lambda"),
@@ -29,6 +35,7 @@ async def test_what_python_lambdas_lack_is_named_with_its_line_and_a_way_out(wha
         await run(source)
     assert str(caught.value).startswith(f"lib/x.py:{line}: ")
     assert way_out in str(caught.value)
+    assert "import" in what or "sibling" in what or what.removeprefix("the ") in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -48,6 +55,15 @@ def main(a):
             return [n, re.sub(r"\\d", "#", "12"), math.floor(2.5), json.loads("[1]")]
 """
     assert (await run(source, [1, 3, 2])).value == [3, "##", 2, [1]]
+
+
+async def test_a_sleep_that_is_longer_than_the_time_is_told_and_none_ends_early():
+    with pytest.raises(LambdaRaised, match=r"lib/x\.py:3: raised TimeoutError: sleep limit exceeded: 1000s > 60s"):
+        await run("import asyncio\nasync def main(a):\n    await asyncio.sleep(1000)")
+
+
+async def test_a_lambda_may_have_something_that_it_calls_type():
+    assert (await run("type = 'rule'\nasync def main(a):\n    return type")).value == "rule"
 
 
 @pytest.mark.parametrize("sleep", ["await asyncio.sleep(0.01)", "time.sleep(0.01)", "await asyncio.gather(asyncio.sleep(0.01))"])
@@ -71,3 +87,8 @@ async def test_bridge_arguments_may_be_keywords_or_one_object():
 async def test_a_bridge_call_with_two_arguments_is_refused():
     with pytest.raises(LambdaRaised, match=r"INVALID_INPUT: adf\.fs_read takes one object"):
         await run("async def main(a):\n    await adf.fs_read('a', 'b')")
+
+
+async def test_a_function_that_is_missing_is_told_so_whatever_its_name():
+    with pytest.raises(LambdaMissing, match=r"lib/x\.py:input: has no function 'input'"):
+        await run("def main(a):\n    return 1", function="input")

@@ -1,5 +1,7 @@
 """TypeScript and JavaScript: how functions are found, and what an import may name."""
 
+import re
+
 import pytest
 from sandbox.sandboxed import run
 
@@ -115,3 +117,11 @@ async def test_a_js_file_is_javascript_and_no_typescript():
     assert (await run("export const main = (a) => a.n < 2 > (1)", {"n": 1}, language="js")).value is False
     with pytest.raises(LambdaRaised, match="is no program"):
         await run("export const main = (a: number) => a", language="js")
+
+
+@pytest.mark.parametrize(("thrown", "said"), [
+    ("{a: 1}", "raised { a: 1 }"), ("{message: 'no'}", "raised Error: no"), ("'no'", 'raised "no"'), ("null", "raised null"),
+])  # fmt: skip
+async def test_what_is_thrown_and_is_no_error_is_shown(thrown, said):
+    with pytest.raises(LambdaRaised, match=re.escape(said) + "$"):
+        await run(f"export const main = () => {{ throw {thrown} }}", language="ts")

@@ -1,6 +1,7 @@
 """How many of a lambda's bridge calls are under way at once, and what of its calls and answers the host keeps."""
 
 import asyncio
+import re
 
 import pytest
 from sandbox.sandboxed import ROOMY, run
@@ -157,3 +158,17 @@ async def test_what_waits_for_its_turn_when_the_worker_is_killed_never_begins():
     ends = await asyncio.gather(*calls, late, return_exceptions=True)
     assert all(isinstance(end, asyncio.CancelledError) for end in ends)
     assert made == list(range(AT_ONCE))
+
+
+@both
+async def test_a_late_lambda_is_told_what_it_waited_for(language):
+    async def never(method, argument):
+        await asyncio.Event().wait()
+
+    limits = SandboxLimits(wall_time=3)
+    for count, told in (
+        (1, "while adf.fs_read was under way"),
+        (10, f"while {AT_ONCE} bridge calls (adf.fs_read first) were under way and {10 - AT_ONCE} more waited for their turn"),
+    ):
+        with pytest.raises(LambdaTimedOut, match=re.escape(f"gave no answer within 3 s, {told}") + "$"):
+            await run(all_at_once(language, count), language=language, bridge=never, limits=limits)

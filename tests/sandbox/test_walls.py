@@ -92,6 +92,7 @@ SCRIPT_REACHES = {
     "the name of the machine": "Deno.hostname()",
     "a database file": "new (await import('node:sqlite')).DatabaseSync({new!r})",
     "a database attached": "new (await import('node:sqlite')).DatabaseSync(':memory:').exec(`ATTACH '${{{new!r}}}' AS x`)",
+    "a graphics driver": "await navigator.gpu.requestAdapter()",
     "code from text": "new Function('return 1')()",
     "more permissions": "(await Deno.permissions.request({{name: 'read'}})).state.replace('denied', Symbol('never'))",
 }

@@ -352,6 +352,54 @@ def test_text_that_is_no_json_is_shown_as_it_came() -> None:
     assert rest.endswith("\n\nReceived arguments:\n{'x': 1}")
 
 
+@tool(parameters={"type": "object", "properties": {"x": {"type": "array", "items": {"type": "integer"}}}})
+def written(x: list[int]) -> None:
+    """A tool whose schema is written out."""
+
+
+@pytest.mark.parametrize("kind", [list[int], list[int | bool], dict[str, int], dict[int, int], list[int] | None])
+def test_a_thousand_errors_are_enough(kind: Any) -> None:
+    wrong = ["a"] * 5_000 if "list" in str(kind) else {f"k{n}": "a" for n in range(5_000)}
+    with pytest.raises(InvalidArguments) as caught:
+        taking(kind).validate({"x": wrong})
+    assert len(caught.value.errors) == 1_000
+    assert "\n  - and at least 950 more\n" in str(caught.value)
+
+
+def test_a_thousand_unknown_names_are_enough() -> None:
+    for one in (taking(int), written):
+        with pytest.raises(InvalidArguments) as caught:
+            one.validate({"x": 1} | {f"k{n}": "a" for n in range(5_000)})
+        assert len(caught.value.errors) == 1_000
+
+
+def test_many_scalars_in_the_wrong_type_are_still_repaired() -> None:
+    items = ["1"] * 5_000
+    for one in (taking(list[int] | None), written):
+        assert one.validate({"x": items})["x"] == [1] * 5_000
+
+
+def test_of_large_arguments_a_written_schema_says_the_first_error() -> None:
+    with pytest.raises(InvalidArguments) as caught:
+        written.validate({"x": ["a"] * 50_000})
+    assert caught.value.errors == (("x[0]", 'expected an integer, got "a"'),)
+    assert written.validate({"x": [1] * 50_000})["x"] == [1] * 50_000
+
+
+def test_long_arguments_are_not_repeated_whole() -> None:
+    sent = json.dumps({"x": "a" * 30_000})
+    with pytest.raises(InvalidArguments) as caught:
+        taking(int).validate(sent)
+    assert str(caught.value).endswith("aaa\n[cut: 10013 characters left out]")
+    assert caught.value.received == sent
+
+
+def test_a_path_has_at_most_so_many_characters() -> None:
+    assert taking(Path).validate({"x": "/a" * 2_048})
+    with pytest.raises(InvalidArguments, match="a path has at most 4,096 characters"):
+        taking(Path).validate({"x": "a/" * 1_000_000})
+
+
 def test_a_long_list_of_errors_is_cut_in_the_text_but_not_in_the_error() -> None:
     with pytest.raises(InvalidArguments) as caught:
         taking(list[int]).validate({"x": ["a"] * 60})

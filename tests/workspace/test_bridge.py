@@ -1,6 +1,7 @@
 """What a lambda reaches through `adf`, in a real sandbox."""
 
 import asyncio
+import threading
 
 import pytest
 from msgspec.structs import replace
@@ -65,6 +66,81 @@ async def main(a):
     assert part == "2\nthree\n"
     assert listed == [{"path": "notes/a.txt", "size": 17}]
     assert after == []
+
+
+LONG = "".join(f"<{n:06}>" for n in range(130_000))
+"""More text than two edits look through on the event loop."""
+
+
+def edits(*numbers):
+    return [{"old_text": f"<{n:06}>", "new_text": f"[{n}]"} for n in numbers]
+
+
+async def test_a_long_text_is_edited_beside_the_event_loop(place):
+    bridge = bridge_of(Workspace(place))
+    (place / "long.txt").write_text(LONG)
+    editing = asyncio.ensure_future(bridge("fs_write", {"path": "long.txt", "mode": "edit", "edits": edits(7, 129_999)}))
+    await asyncio.sleep(0)
+    assert not editing.done()
+    await editing
+    assert (place / "long.txt").read_text() == LONG.replace("<000007>", "[7]").replace("<129999>", "[129999]")
+
+
+async def test_files_are_listed_beside_the_event_loop(place):
+    listing = asyncio.ensure_future(bridge_of(Workspace(place))("fs_list", {}))
+    (place / "a.txt").write_text("x")
+    await asyncio.sleep(0)
+    assert not listing.done()
+    assert await listing == [{"path": "a.txt", "size": 1}]
+
+
+async def test_a_text_that_is_changed_while_it_is_edited_is_not_written_over(place):
+    bridge = bridge_of(Workspace(place))
+    (place / "long.txt").write_text(LONG)
+    editing = asyncio.ensure_future(bridge("fs_write", {"path": "long.txt", "mode": "edit", "edits": edits(7, 8)}))
+    await asyncio.sleep(0)
+    await bridge("fs_write", {"path": "long.txt", "content": "new"})
+    with pytest.raises(BridgeRefused, match=r"INVALID_STATE: 'long\.txt' was changed while it was edited"):
+        await editing
+    assert (place / "long.txt").read_text() == "new"
+
+
+async def test_a_text_that_is_protected_while_it_is_edited_is_not_written(place):
+    workspace = Workspace(place)
+    (place / "long.txt").write_text(LONG)
+    edit = {"path": "long.txt", "mode": "edit", "edits": edits(7, 8)}
+    editing = asyncio.ensure_future(bridge_of(workspace)("fs_write", edit))
+    await asyncio.sleep(0)
+    workspace.authority.protect("long.txt", "read_only")
+    with pytest.raises(BridgeRefused, match="PROTECTION_DENIED"):
+        await editing
+    assert (place / "long.txt").read_text() == LONG
+
+
+async def test_edits_stop_when_nobody_waits_for_them(place):
+    begun, go_on, looked_at = threading.Event(), threading.Event(), []
+
+    class Edit(dict):
+        def keys(self):
+            looked_at.append(self)
+            begun.set()
+            assert go_on.wait(30)
+            return super().keys()
+
+    (place / "long.txt").write_text(LONG)
+    given = [Edit(edit) for edit in edits(7, 8)]
+    edit = {"path": "long.txt", "mode": "edit", "edits": given}
+    editing = asyncio.ensure_future(bridge_of(Workspace(place))("fs_write", edit))
+    assert await asyncio.to_thread(begun.wait, 30)
+    editing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await editing
+    go_on.set()
+    for thread in threading.enumerate():
+        if thread.name == "beforehand:_edited":
+            thread.join()
+    assert looked_at == [given[0]]
+    assert (place / "long.txt").read_text() == LONG
 
 
 REFUSALS = {

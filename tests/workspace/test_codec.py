@@ -34,6 +34,17 @@ from beforehand.testing import ScriptedModel, text
 from beforehand.validity import invalid_request
 from beforehand.workspace.codec import from_adf, read_request, request_json, to_adf
 
+@pytest.mark.parametrize("levels", [90, 120, 400, 5_000])
+def test_a_call_that_is_nested_absurdly_deep_fails_no_lambda(levels):
+    call = ToolCall("c1", "find", '{"a": ' + "[" * levels + "]" * levels + "}")
+    request = Request("", (UserMessage("Hi"), AssistantMessage((call,), "tool_calls"), ToolMessage("c1", "find", "no", True)))
+    shown = msgspec.json.decode(request_json(request))
+    assert bool(shown["messages"][1]["content"][0]["input"]) == (levels < 100)
+    assert from_adf(shown, request) == request
+    shown["messages"][1]["content"].append({"type": "text", "text": "more"})
+    assert from_adf(shown, request).messages[1].content == (call, Text("more"))
+
+
 # --- every request there is ---
 
 words = st.text(max_size=12).map(lambda text: text.encode("utf-8", "replace").decode())

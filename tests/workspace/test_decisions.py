@@ -192,3 +192,10 @@ def test_a_key_that_was_returned_the_wrong_way_is_not_shown():
 def test_the_table_of_values_covers_every_field_of_replace():
     assert set(VALUES) == set(Replace.__struct_fields__) - {"request"}
     assert isinstance(find, Tool)
+
+
+def test_a_lambda_returns_at_most_so_many_decisions():
+    queued = {"type": "queue", "message": "more"}
+    assert decisions_of(SEAMS[9], Asked(), [queued] * 100) == [Queue("more")] * 100
+    with pytest.raises(Refused, match="returned 101 decisions, more than 100"):
+        decisions_of(SEAMS[9], Asked(), [queued] * 101)

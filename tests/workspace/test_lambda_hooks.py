@@ -317,3 +317,17 @@ def test_every_seam_has_a_name_that_a_lambda_can_be_put_at(place):
     write(place, "py", "def hook(c):\n    pass", "")
     made = [Lambda("lib/x.py:hook", seam=name, workspace=place) for name in BY_NAME]
     assert [h.seam for h in made] == [spec.name for spec in SEAMS]
+
+
+@pytest.mark.parametrize("seam", ["prepare_request", "prepare_next_turn"])
+async def test_a_model_that_is_given_back_as_it_was_shown_stays(place, seam):
+    @tool
+    async def look() -> str:
+        """Look."""
+        return "seen"
+
+    (place / "lib" / "x.py").write_text("def main(c):\n    return {'type': 'replace', 'model': c['model']}")
+    model = ScriptedModel([tool_call("look", {}), text("done")])
+    async with Agent(model=model, tools=[look], hooks=[Lambda("lib/x.py", seam=seam, workspace=place, timeout=60)]) as agent:
+        result = await agent.run("Hi")
+    assert (result.text, len(model.requests)) == ("done", 2)

@@ -1,10 +1,14 @@
 """Paths stay inside the workspace, whatever they are called and whatever they lead through."""
 
 import os
+import subprocess
+import sys
+import threading
 
 import pytest
 
 from beforehand.workspace import PathRefused, Workspace
+from beforehand.workspace.paths import MAX_PATH
 
 
 @pytest.fixture
@@ -40,6 +44,27 @@ def test_a_path_that_is_not_plainly_inside_is_refused(place, outside, path):
         with pytest.raises(PathRefused):
             attempt()
     assert (outside / "secret.txt").read_text() == "secret"
+
+
+def test_a_path_has_at_most_so_many_characters(place):
+    workspace = Workspace(place)
+    longest = "/".join(["d" * 200] * 5) + "/" + "f" * 19
+    assert len(longest) == MAX_PATH
+    workspace.write(longest, b"x")
+    assert list(workspace.folder.files()) == [(longest, 1)]
+    for path in (longest + "f", "a/" * 2_000_000 + "x"):
+        with pytest.raises(PathRefused, match=f"characters, more than {MAX_PATH:,}"):
+            workspace.read(path)
+
+
+def test_files_that_no_path_here_can_name_are_left_out_of_the_list(place):
+    workspace = Workspace(place)
+    workspace.write("a.txt", b"x")
+    (place / os.fsdecode(b"\xff.txt")).write_text("x")
+    deep = place / "/".join(["d" * 200] * 6)
+    deep.mkdir(parents=True)
+    (deep / "b.txt").write_text("x")
+    assert list(workspace.folder.files()) == [("a.txt", 1)]
 
 
 def test_a_file_is_written_read_listed_and_removed(place):
@@ -150,3 +175,81 @@ def test_a_write_that_fails_leaves_the_old_text(place):
         workspace.write("a.txt", b"x" * 6_000_000)
     assert workspace.read("a.txt") == b"old"
     assert sorted(os.listdir(place)) == ["a.txt", "lib"]
+
+
+def add_one(values):
+    values["count"] = 1
+
+
+def test_the_values_are_not_read_or_written_through_a_link(place, outside):
+    """In a workspace that somebody else has made, anything may lie where the workspace keeps its own."""
+    (outside / "keys.json").write_text('{"token": "secret"}')
+    own = place / ".beforehand"
+    own.mkdir()
+    (own / "meta.json").symlink_to(outside / "keys.json")
+    with pytest.raises(OSError, match="symbolic link"):
+        Workspace(place).get_meta()
+    with pytest.raises(OSError, match="symbolic link"):
+        Workspace(place).change_meta(add_one)
+    (own / "meta.json").unlink()
+    own.rmdir()
+    own.symlink_to(outside)
+    with pytest.raises(OSError, match="Not a directory"):
+        Workspace(place).change_meta(add_one)
+    assert sorted(path.name for path in outside.iterdir()) == ["keys.json", "secret.txt"]
+
+
+def test_a_pipe_in_the_place_of_the_values_holds_nobody_up(place):
+    (place / ".beforehand").mkdir()
+    os.mkfifo(place / ".beforehand" / "meta.json")
+    with pytest.raises(PathRefused, match="no plain file"):
+        Workspace(place).get_meta()
+
+
+def test_values_that_are_too_many_to_be_ours_are_not_read(place):
+    (place / ".beforehand").mkdir()
+    (place / ".beforehand" / "meta.json").write_text('{"a": "' + "x" * 1_000_000 + '"}')
+    with pytest.raises(PathRefused, match="more than 1,000,000 bytes"):
+        Workspace(place).get_meta()
+
+
+def test_what_two_change_at_once_is_not_lost(place):
+    """Two workspaces of one folder, as two processes have them. The second begins while the first is at it."""
+    begun, second_is_done = threading.Event(), threading.Event()
+
+    def first(values):
+        count = values.get("count", 0)
+        begun.set()
+        second_is_done.wait(0.3)  # it must not get that far
+        values["count"] = count + 1
+
+    def second(values):
+        values["count"] = values.get("count", 0) + 1
+
+    one = threading.Thread(target=Workspace(place).change_meta, args=[first])
+    one.start()
+    assert begun.wait(30)
+    Workspace(place).change_meta(second)
+    second_is_done.set()
+    one.join()
+    assert Workspace(place).get_meta() == {"count": 2}
+
+
+def test_what_two_append_at_once_is_not_lost(place):
+    code = """
+import asyncio, sys
+from beforehand.sandbox import Console, SandboxLimits
+from beforehand.workspace import Bridge, Workspace
+
+async def main(name):
+    bridge = Bridge(Workspace(sys.argv[1]), SandboxLimits(), (("x.py", "main"),), Console(10), None, 1e12)
+    for number in range(100):
+        await bridge("fs_write", {"path": "log.txt", "mode": "append", "content": f"{name} {number}\\n"})
+
+asyncio.run(main(sys.argv[2]))
+"""
+    both = [subprocess.Popen([sys.executable, "-c", code, str(place), name]) for name in ("a", "b")]
+    assert [one.wait(60) for one in both] == [0, 0]
+    lines = (place / "log.txt").read_text().splitlines()
+    assert sorted(lines) == sorted(f"{name} {number}" for name in "ab" for number in range(100))
+    assert [line for line in lines if line[0] == "a"] == [f"a {number}" for number in range(100)]

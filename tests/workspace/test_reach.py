@@ -471,6 +471,21 @@ async def test_a_yes_that_comes_after_the_lambdas_time_is_none(place):
     assert (end.outcome, "before a person had answered" in end.result.text) == ("aborted", True)
 
 
+async def test_what_became_of_a_late_lambdas_calls_is_recorded_though_the_event_loop_is_late_as_well(place):
+    @tool
+    async def holds_everything_up() -> str:
+        """Keep the event loop past the lambda's time."""
+        threading.Event().wait(3.3)
+        await asyncio.Event().wait()
+        return ""
+
+    gate = request_lambda(place, "console.log('begun'); await adf.holds_everything_up({})", timeout=3)
+    result, _ = await run([gate], [holds_everything_up])
+    assert isinstance(result.error, HookFailed) and "lib/x.ts:main: gave no answer within 3 s" in str(result.error)
+    assert [d.call_id for d in noted(result, "Cut")] == ["lambda_1/1"]
+    assert [d.console for d in noted(result, "failed")] == ["begun\n"]
+
+
 @pytest.mark.parametrize("who", ["person", "gate"])
 async def test_a_call_whose_lambda_has_ended_does_not_begin_though_the_cancellation_is_swallowed(place, who):
     reached, told, called = asyncio.Event(), asyncio.Event(), []
@@ -513,6 +528,64 @@ async def test_a_call_whose_lambda_has_ended_does_not_begin_though_the_cancellat
     assert [(d.verdict, d.call_id) for d in result.decisions if d.verdict in ("Withdrawn", "Cut", "Late")] == [
         (verdict, "lambda_1/1")
     ]
+
+
+@pytest.mark.parametrize("how", ["it swallows the cancellation", "it tidies up", "it has a task of its own"])
+async def test_what_a_call_of_a_lambda_that_has_ended_calls_itself_does_not_begin(place, how):
+    begun, cancelled, over = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    called, judged, tasks = [], [], []
+
+    @tool
+    async def pay() -> str:
+        """Pay."""
+        called.append(1)
+        return "paid"
+
+    @tool
+    async def until_begun() -> str:
+        """Wait until the other has begun."""
+        await begun.wait()
+        return ""
+
+    @tool
+    async def outer(ctx: ToolContext) -> str:
+        """Pay at the end."""
+
+        async def payment():
+            try:
+                await cancelled.wait()
+                await ctx.call_tool("pay", {})
+            finally:
+                over.set()
+
+        begun.set()
+        if how == "it has a task of its own":
+            tasks.append(asyncio.ensure_future(payment()))
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            if how == "it swallows the cancellation":
+                await payment()
+                return ""
+            raise
+        finally:
+            if how == "it tidies up":
+                await payment()
+        return ""
+
+    @hook.before_tool_call(tools=["pay"])
+    def judge(call):
+        judged.append(call.call_id)
+
+    @hook.authorize_request
+    async def later(request):
+        await over.wait()
+
+    gate = request_lambda(place, "adf.outer({}).catch(() => 0); await adf.until_begun({})")
+    result, events = await asyncio.wait_for(run([gate, judge, later], [pay, outer, until_begun]), 30)
+    assert (result.stop_reason, called, judged) == ("completed", [], [])
+    assert {e.call_id for e in events if e.type == "tool_execution_start"} == {"lambda_1/1", "lambda_1/2"}
 
 
 async def test_a_question_of_a_lambda_that_has_ended_is_not_sent_though_the_cancellation_is_swallowed(place):
@@ -900,13 +973,13 @@ async def test_listeners_hear_one_event_at_a_time_though_a_lambda_has_several_ca
 
 @pytest.mark.parametrize("calls_on", [False, True])
 async def test_what_a_late_lambda_left_behind_does_not_keep_an_abort_from_the_run(place, calls_on):
-    """The run reads a reply. A tool that ignored its cancellation still works, and ends, or calls another tool."""
-    told, go, streaming, waits = asyncio.Event(), asyncio.Event(), asyncio.Event(), asyncio.Event()
+    """The run reads a reply. A tool that ignored its cancellation still works, and ends, or tries to call another tool."""
+    told, go, streaming, called = asyncio.Event(), asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     @tool
     async def pause() -> None:
         """Wait for ever."""
-        waits.set()
+        called.set()
         await asyncio.Event().wait()
 
     @tool
@@ -939,13 +1012,29 @@ async def test_what_a_late_lambda_left_behind_does_not_keep_an_abort_from_the_ru
         running = asyncio.ensure_future(talk.run("Hi"))
         await streaming.wait()
         go.set()
-        await (waits if calls_on else told).wait()
+        await told.wait()
         talk.abort()
         result = await asyncio.wait_for(running, 30)
-    assert result.stop_reason == "aborted"
+    assert (result.stop_reason, called.is_set()) == ("aborted", False)
 
 
 # --- console -------------------------------------------------------------------------------------
+
+
+@both
+@pytest.mark.parametrize("fails", [False, True])
+async def test_what_a_lambda_writes_beside_a_key_is_kept_nowhere(place, language, fails, caplog):
+    caplog.set_level("DEBUG")
+    key = "correct-horse-battery"
+    decision = str({"type": "replace", "key": key} | ({"more": 1} if fails else {}))
+    if language == "py":
+        write(place, "x.py", f"def main(c):\n    print('{key}')\n    return {decision}")
+    else:
+        write(place, "x.ts", f"export const main = (c) => {{ console.log('{key}'); return {decision} }}")
+    hooks = [Lambda(f"lib/x.{language}", seam="get_api_key", workspace=place, timeout=60)]
+    result, _ = await run(hooks)
+    assert [(d.verdict, d.console) for d in result.decisions] == [("failed" if fails else "Replace", None)]
+    assert key not in caplog.text
 
 
 @both

@@ -22,6 +22,8 @@ import msgspec
 
 from ..errors import BeforehandError, ConfigError
 from ..frozen import Frozen
+from ..messages import clean
+from .values import decode_json as decode_json
 
 JSON: TypeAlias = Any
 """A JSON value: None, bool, int, float, str, or lists and dicts of them."""
@@ -90,8 +92,8 @@ class BridgeRefused(Exception):
     """A bridge call was refused. The lambda may catch it: it reads `code` and the text."""
 
     def __init__(self, code: str, message: str) -> None:
-        super().__init__(f"{code}: {message}")
-        self.code, self.message = code, message
+        super().__init__(f"{code}: {clean(message)}")
+        self.code, self.message = code, clean(message)
 
 
 class Source(Frozen, gc=False):
@@ -162,6 +164,25 @@ class Outcome(Frozen):
     size: int
 
 
+class Progress:
+    """The bridge calls of one lambda that are not answered: the methods of those that have begun, and how many wait."""
+
+    __slots__ = ("under_way", "waiting")
+
+    def __init__(self) -> None:
+        self.under_way: list[str] = []
+        self.waiting = 0
+
+    @property
+    def text(self) -> str:
+        """What a lambda waited for when its time was over."""
+        if not self.under_way:
+            return ""
+        first = f"adf.{self.under_way[0][:50]}"
+        said = f"{first} was" if len(self.under_way) == 1 else f"{len(self.under_way)} bridge calls ({first} first) were"
+        return f", while {said} under way" + (f" and {self.waiting} more waited for their turn" if self.waiting else "")
+
+
 class Job(Frozen):
     """One call, as a worker gets it. `argument` is JSON text."""
 
@@ -171,6 +192,7 @@ class Job(Frozen):
     limits: SandboxLimits
     bridge: Bridge
     console: Console
+    calls: Progress = msgspec.field(default_factory=Progress)
 
     def error(self, kind: type[SandboxError], what: str, line: int | None = None) -> SandboxError:
         """One line about this lambda: where, then what."""
@@ -194,8 +216,15 @@ def too_large(job: Job, size: int, what: str = "returned") -> SandboxError:
     return job.error(LambdaResultTooLarge, f"{what} {size:,} bytes of JSON, more than {job.limits.output:,}")
 
 
-def too_much(size: int, most: int) -> str:
-    return f"the answer has {size:,} bytes of JSON, more than {most:,}"
+def answer_json(value: JSON, most: int) -> bytes:
+    """What a bridge call gave, as JSON text. Raises `BridgeRefused` for what is no JSON, or too much of it."""
+    try:
+        text = msgspec.json.encode(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BridgeRefused("INTERNAL_ERROR", f"the answer is none that JSON can hold: {error}") from None
+    if len(text) > most:
+        raise BridgeRefused("LIMIT", f"the answer has {len(text):,} bytes of JSON, more than {most:,}")
+    return text
 
 
 def too_deep(job: Job, line: int | None = None) -> SandboxError:
@@ -203,12 +232,9 @@ def too_deep(job: Job, line: int | None = None) -> SandboxError:
 
 
 def timed_out(job: Job) -> SandboxError:
-    return job.error(LambdaTimedOut, f"gave no answer within {job.limits.wall_time:g} s")
+    return job.error(LambdaTimedOut, f"gave no answer within {job.limits.wall_time:g} s{job.calls.text}")
 
 
 def one_line(text: str, most: int = 500) -> str:
-    line = " ".join(text.split())
+    line = " ".join(text[: 4 * most].split())
     return line if len(line) <= most else line[: most - 3] + "..."
-
-
-decode_json = msgspec.json.Decoder().decode

@@ -24,7 +24,7 @@ from ..errors import ConfigError
 from . import protocol
 from .contract import (
     BridgeRefused, Job, LambdaBroken, LambdaMissing, LambdaOutOfMemory, LambdaRaised, LambdaUnsupported,
-    SandboxError, methods_of, one_line, too_deep, too_large, too_much,
+    SandboxError, answer_json, methods_of, one_line, too_deep, too_large,
 )  # fmt: skip
 from .folders import new_folder
 from .process import bound
@@ -49,8 +49,11 @@ _DATA = 640 * 2**20
 _CPU = 320.0
 _START_CPU = 2.0
 """Processor seconds: of one that waits for its call, and what a start may take of those of a call."""
-_HIDDEN = ("localStorage", "sessionStorage", "caches", "Worker", "BroadcastChannel", "prompt", "alert", "confirm", "close")
-"""Globals without a use for a lambda. Their removal is tidiness: the walls are the permissions and `DENO_DIR`."""
+_HIDDEN = (
+    "localStorage", "sessionStorage", "caches", "Worker", "BroadcastChannel", "prompt", "alert", "confirm", "close", "navigator",
+)  # fmt: skip
+"""Globals without a use for a lambda. Their removal is tidiness: the walls are the permissions and `DENO_DIR`. But graphics
+drivers need no permission, and `navigator` is the only way to them."""
 _READ = 65_536
 
 
@@ -152,12 +155,9 @@ class DenoWorker:
 
     # --- to the worker ---
 
-    def _send(self, message: Any, most: int | None = None) -> None:
-        frame = protocol.to_worker(message)
-        if most is not None and len(frame) > most:
-            frame = protocol.to_worker({"id": message["id"], "code": "LIMIT", "message": too_much(len(frame), most)})
+    def _send(self, message: Any) -> None:
         idle = not self._unsent
-        self._unsent += frame
+        self._unsent += protocol.to_worker(message)
         if idle:
             self._flush()
 
@@ -211,21 +211,23 @@ class DenoWorker:
             return
         if frame.kind == protocol.ERROR:
             raise explained(job, _read_error(frame.payload))
-        message = _read_call(frame.payload)
+        called, _, argument = frame.payload.partition(b"\n")
+        message = _read_call(called)
         if (too_many := self._calls.count(job)) is not None:
             raise too_many
-        _ = self._calls.start(self._bridge(job, message, result))
+        _ = self._calls.start(self._bridge(job, message, argument, result))
 
-    async def _bridge(self, job: Job, message: _Called, result: asyncio.Future[bytes]) -> None:
+    async def _bridge(self, job: Job, message: _Called, argument: bytes, result: asyncio.Future[bytes]) -> None:
         reply: dict[str, Any] = {"id": message.id}
         try:
-            reply["value"] = await self._calls.call(job, message.method, message.argument)
+            value = await self._calls.call(job, message.method, argument)
+            reply["value"] = msgspec.Raw(answer_json(value, job.limits.output))
         except BridgeRefused as error:
             reply.update(code=error.code, message=error.message)
         except Exception as error:
             reply.update(code="INTERNAL_ERROR", message=one_line(f"{type(error).__name__}: {error}"))
         if not result.done():
-            self._send(reply, job.limits.output)
+            self._send(reply)
 
     def _ended(self, job: Job) -> SandboxError:
         """Why a worker that gave no result is gone."""
@@ -236,12 +238,11 @@ class DenoWorker:
 
 
 class _Called(msgspec.Struct):
-    """A bridge call, as the worker puts it."""
+    """Which bridge call it is, as the worker puts it. The argument stands behind, and is text until it is this call's turn:
+    values take many times the room."""
 
     id: int
     method: str
-    argument: msgspec.Raw
-    """Text until it is this call's turn: values take many times the room."""
 
 
 class _Raised(msgspec.Struct):

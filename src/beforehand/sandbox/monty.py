@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import builtins
+import math
+import re
 import time
 from typing import Any
 
@@ -16,21 +19,22 @@ import pydantic_monty as monty
 
 from .contract import (
     BridgeRefused, Job, LambdaBroken, LambdaMissing, LambdaOutOfMemory, LambdaRaised, LambdaUnsupported,
-    SandboxError, methods_of, one_line, timed_out, too_deep, too_large, too_much,
+    SandboxError, answer_json, methods_of, one_line, timed_out, too_deep, too_large,
 )  # fmt: skip
 from .process import bound, kill
 from .turns import Turns
+from .values import least_size
 
 _HEAD_ROOM = 256 * 2**20
 """Private memory of a worker beside the lambda's heap."""
 _RECURSION = 400
 _LARGE = 65_536
 """Bytes of an answer that has to be taken before the next call begins."""
-_PREPARE = "import adf"
+_PREPARE = "import adf\n_type = type"  # a lambda may have something of its own that it calls `type`
 _CALL = """
 import json as _json
 _value = {function}(_json.loads(_argument))
-if type(_value).__name__ == 'coroutine': _value = await _value
+if _type(_value).__name__ == 'coroutine': _value = await _value
 _json.dumps(_value, ensure_ascii=False, allow_nan=False)
 """
 _FILE = "<python-input-1>"
@@ -76,6 +80,7 @@ class MontyWorker:
                 "max_recursion_depth": _RECURSION,
                 "max_total_sleep_secs": limits.wall_time,
             },
+            os_policy={"sleep_system_max": math.inf},  # the bound is on all sleeps together, and none ends early in silence
             external_modules={"adf": _adf(self, job)},
         )
         try:
@@ -141,19 +146,18 @@ class MontyWorker:
             argument = args[0] if args else {}
         else:
             raise BridgeRefused("INVALID_INPUT", f"adf.{method} takes one object, or its fields as keywords")
+        most = job.limits.output
         try:
-            text = msgspec.json.encode(argument)
+            size = least_size(argument, most)
+            text = msgspec.json.encode(argument) if size <= most else b""
         except (TypeError, ValueError, msgspec.MsgspecError, RecursionError) as error:
             raise BridgeRefused("INVALID_INPUT", f"adf.{method} was given what JSON cannot hold: {error}") from None
-        if len(text) > job.limits.output:
-            self._over = too_large(job, len(text), "handed the bridge")
-            raise BridgeRefused("LIMIT", f"adf.{method} was given {len(text)} bytes")
+        if max(size, len(text)) > most:
+            self._over = too_large(job, max(size, len(text)), "handed the bridge at least")
+            raise BridgeRefused("LIMIT", f"adf.{method} was given more than {most:,} bytes")
         alone = self._waits_for_one
         value = await self._calls.start(self._calls.call(job, method, text, first=alone))
-        size = len(msgspec.json.encode(value))
-        if size > job.limits.output:
-            raise BridgeRefused("LIMIT", too_much(size, job.limits.output))
-        if size > _LARGE and not alone:
+        if len(answer_json(value, most)) > _LARGE and not alone:
             self._calls.answers_taken(False)
         return value
 
@@ -201,7 +205,7 @@ def _explained(job: Job, error: monty.MontyError) -> SandboxError:
 
 
 def _of_the_file(job: Job, inner: BaseException, text: str, line: int | None, frames: list[Any]) -> SandboxError:
-    construct = _lacking(inner, text)
+    construct = None if line is None and isinstance(inner, NameError) else _lacking(inner, text)
     if construct is not None:
         return job.error(LambdaUnsupported, f"Python lambdas have no {_without_article(construct)}: {_way_out(construct)}", line)
     if isinstance(inner, ModuleNotFoundError):
@@ -224,15 +228,26 @@ def _of_the_file(job: Job, inner: BaseException, text: str, line: int | None, fr
 
 
 def _lacking(inner: BaseException, text: str) -> str | None:
-    """The construct of Python that the interpreter says it has not got."""
+    """The construct of Python, or the part of its library, that the interpreter says it has not got."""
     if isinstance(inner, NotImplementedError):
         if "import *" in text:
             return "import *"
         if "does not yet support" in text:
             return text.partition("does not yet support ")[2]
-    if isinstance(inner, NameError) and text == "name 'super' is not defined":
-        return "super()"
+    if isinstance(inner, NameError) and (name := _NAME.fullmatch(text)) and hasattr(builtins, name[1]):
+        return f"{name[1]}()"
+    if isinstance(inner, ImportError) and (found := _IMPORTED.match(text)):
+        return f"{found[2]}.{found[1]}"
+    if isinstance(inner, AttributeError) and (found := _ATTRIBUTE.fullmatch(text)) and found[1] != "adf":
+        return f"{found[1]}.{found[2]}"
+    if isinstance(inner, TypeError) and " is not yet supported" in text:
+        return text.replace(" is not yet supported", "")
     return None
+
+
+_NAME = re.compile(r"name '(\w+)' is not defined")
+_IMPORTED = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")
+_ATTRIBUTE = re.compile(r"module '([\w.]+)' has no attribute '(\w+)'")
 
 
 def _without_article(construct: str) -> str:

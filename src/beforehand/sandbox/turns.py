@@ -12,7 +12,8 @@ from typing import Any
 
 import msgspec
 
-from .contract import JSON, BridgeRefused, Job, LambdaTooManyCalls, SandboxError, decode_json
+from .contract import JSON, BridgeRefused, Job, LambdaTooManyCalls, Progress, SandboxError
+from .values import decode_json
 
 AT_ONCE = 8
 """Calls of one lambda under way at once. The arguments of all that are unanswered may be as large as those of so many."""
@@ -25,7 +26,7 @@ class Turns:
         self._door = asyncio.Lock()  # whoever is next holds it, so that nobody overtakes
         self._next: asyncio.Future[None] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._made = self._under_way = self._unanswered = 0
+        self._made = self._unanswered = 0
         self._untaken = self._closed = False
 
     def count(self, job: Job) -> SandboxError | None:
@@ -42,29 +43,34 @@ class Turns:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def call(self, job: Job, method: str, argument: bytes | msgspec.Raw, *, first: bool = False) -> JSON:
+    async def call(self, job: Job, method: str, argument: bytes, *, first: bool = False) -> JSON:
         """Call the bridge with an argument that is JSON text, when it is this call's turn. One that is `first` does not wait."""
-        size, most = len(memoryview(argument)), AT_ONCE * job.limits.output
+        size, most = len(argument), AT_ONCE * job.limits.output
         self._raise_if_closed(method)
         if self._unanswered + size > most:
             raise BridgeRefused("LIMIT", f"the calls not answered yet hold more than {most:,} bytes of JSON: await some first")
         self._unanswered += size
+        calls = job.calls
         try:
             if not first:
-                await self._turn()
-            self._under_way += 1
+                calls.waiting += 1
+                try:
+                    await self._turn(calls)
+                finally:
+                    calls.waiting -= 1
+            calls.under_way.append(method)
             try:
                 self._raise_if_closed(method)
-                return await job.bridge(method, decode_json(argument))
+                return await job.bridge(method, _value(method, argument))
             finally:
-                self._under_way -= 1
+                calls.under_way.remove(method)
         finally:
             self._unanswered -= size
             self._wake()
 
-    async def _turn(self) -> None:
+    async def _turn(self, calls: Progress) -> None:
         async with self._door:
-            while self._untaken or self._under_way >= AT_ONCE:
+            while self._untaken or len(calls.under_way) >= AT_ONCE:
                 self._next = asyncio.get_running_loop().create_future()
                 await self._next
 
@@ -89,3 +95,10 @@ class Turns:
     def _wake(self) -> None:
         if self._next is not None and not self._next.done():
             self._next.set_result(None)
+
+
+def _value(method: str, argument: bytes) -> JSON:
+    try:
+        return decode_json(argument)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BridgeRefused("INVALID_INPUT", f"adf.{method} was given what JSON cannot hold: {error}") from None

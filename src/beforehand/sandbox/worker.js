@@ -26,6 +26,7 @@ const Bytes = Uint8Array;
 const toHex = Number.prototype.toString;
 const pad = String.prototype.padStart;
 const slice = String.prototype.slice;
+const wellFormed = String.prototype.toWellFormed;
 const execRegex = RegExp.prototype.exec;
 const then = Promise.prototype.then;
 const stdin = Deno.stdin;
@@ -119,7 +120,8 @@ function bridgeMethod(name) {
     return new PromiseOf((resolve, reject) => {
       let text;
       try {
-        text = stringify({ id: ++calls, method: name, argument: argument === undefined ? {} : argument });
+        // Two texts, so that the host knows whose call it is, whatever it cannot read of the argument.
+        text = stringify({ id: ++calls, method: name }) + "\n" + stringify(argument === undefined ? {} : argument);
       } catch (error) {
         reject(error);
         return;
@@ -199,8 +201,8 @@ async function load(source, name, type) {
 function report(error) {
   let name = "Error", message = "", stack = "";
   try {
-    if (typeof error === "object" && error !== null) {
-      name = StringOf(error.name);
+    if (typeof error === "object" && error !== null && error.message !== undefined) {
+      name = StringOf(error.name ?? "Error");
       message = StringOf(error.message);
       stack = StringOf(error.stack);
     } else {
@@ -209,7 +211,12 @@ function report(error) {
     }
   } catch { /* an exception that cannot be shown */ }
   const place = apply(execRegex, /blob:null\/[0-9a-f-]+:(\d+):\d+/, [stack]) ?? apply(execRegex, /blob:null\/[0-9a-f-]+:(\d+):\d+/, [message]);
-  send("E", stringify({ name, message: apply(slice, message, [0, 2000]), line: place === null ? null : +place[1], phase }));
+  send("E", stringify({ name: cut(name), message: cut(message), line: place === null ? null : +place[1], phase }));
+}
+
+// At most so many characters, none of them cut in half.
+function cut(text) {
+  return apply(wellFormed, apply(slice, text, [0, 2000]), []);
 }
 
 let phase = "load";

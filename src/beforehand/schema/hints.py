@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, Optional
 
@@ -13,7 +14,8 @@ from msgspec import inspect as mi
 from ..frozen import FrozenDict
 from .mend import bare, mend, sort_sets
 from .values import (
-    Problems, Rejected, decode_custom, decode_resolving, encode, encode_resolving, is_model, is_path, plain, read_object, seal,
+    Enough, Problems, Rejected, decode_custom, decode_resolving, encode, encode_resolving, is_model, is_path, plain, read_object,
+    seal,
 )  # fmt: skip
 
 REQUIRED: Any = object()
@@ -98,8 +100,9 @@ class HintSchema:
         return self._times or (self._floats and _MAYBE_NONFINITE(text) is not None)
 
     def _mended(self, text: str | bytes) -> bytes:
-        problems: Problems = []
-        mended = mend(read_object(text), self._kind, "", problems)
+        problems, mended = Problems(), None
+        with suppress(Enough):
+            mended = mend(read_object(text), self._kind, "", problems)
         if problems:
             raise Rejected([(path.removeprefix(f"{self._extra}."), message) for path, message in problems])
         return encode(mended)

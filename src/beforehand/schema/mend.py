@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 from msgspec import inspect as mi
 
-from .values import Problems, decode_custom, encode, in_order, is_path, show
+from .values import Enough, Problems, decode_custom, encode, in_order, is_path, show
 
 _LEAVES: dict[type[mi.Type], tuple[Any, str]] = {
     mi.NoneType: (None, "null"),
@@ -75,7 +75,7 @@ def sort_sets(value: Any, kind: Any) -> Any:
     if isinstance(kind, mi.UnionType):
         fitting = [m for m in kind.types if _same_shape(value, m)]
         if len(fitting) > 1 and isinstance(value, dict):
-            fitting = _by_tag(value, fitting, "", [])
+            fitting = _by_tag(value, fitting, "", Problems())
         return sort_sets(value, fitting[0]) if fitting else value
     if isinstance(value, list | tuple):
         items = [sort_sets(v, k) for v, k in zip(value, _item_kinds(kind, len(value)), strict=False)]
@@ -163,11 +163,14 @@ def _union(value: Any, kind: mi.UnionType, path: str, problems: Problems, coerce
         members = _by_tag(value, members, path, problems)
         if not members:
             return value
-    found: Problems = []
+    found = Problems()
     for coercing in (False, True) if coerce else (False,):
         for member in members:
-            found = []
-            mended = mend(value, member, path, found, coercing)
+            found = Problems()
+            try:
+                mended = mend(value, member, path, found, coercing)
+            except Enough:
+                continue
             if not found:
                 return mended
     if len(members) == 1 and isinstance(value, dict | list):
@@ -222,7 +225,7 @@ def _object(value: Any, kind: Any, path: str, problems: Problems, coerce: bool) 
 
 
 def _takes_null(kind: Any) -> bool:
-    found: Problems = []
+    found = Problems()
     mend(None, kind, "", found, coerce=False)
     return not found
 
@@ -268,7 +271,7 @@ def _dict(value: Any, kind: mi.DictType, path: str, problems: Problems, coerce: 
         problems.append((path, f"expected {wanted} entries, got {len(value)}"))
     mended = {}
     for name, item in value.items():
-        found: Problems = []
+        found = Problems()
         mend(name, kind.key_type, "", found)
         inside = f"{path}.{name}"
         problems.extend((inside, f"as a name, {message}") for _, message in found)

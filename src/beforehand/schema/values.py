@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -13,13 +13,36 @@ import msgspec
 from ..errors import BeforehandError
 from ..frozen import FrozenDict, FrozenList
 
-Problems = list[tuple[str, str]]
-"""Each is (path, message), such as ("passengers[1].age", "missing"); the path is "" for the arguments as a whole."""
+MAX_PROBLEMS = 1_000
+"""Errors that are looked for. A million wrong items would take seconds, and say no more."""
+
+
+class Enough(Exception):
+    """There are as many problems as are looked for."""
+
+
+class Problems(list[tuple[str, str]]):
+    """Each is (path, message), such as ("passengers[1].age", "missing"); the path is "" for the arguments as a whole.
+
+    Adding the last that is looked for raises `Enough`.
+    """
+
+    def append(self, problem: tuple[str, str], /) -> None:
+        super().append(problem)
+        if len(self) >= MAX_PROBLEMS:
+            raise Enough
+
+    def extend(self, problems: Iterable[tuple[str, str]], /) -> None:
+        for problem in problems:
+            self.append(problem)
+
 
 _SHOWN = 60
 """Characters of a value in a message."""
 _LISTED = 50
 """Errors in the text; the rest adds nothing a model could use."""
+_RECEIVED = 20_000
+"""Characters of the arguments in the text: a model knows what it has sent."""
 encode = msgspec.json.encode
 _decode_any = msgspec.json.Decoder().decode
 
@@ -27,13 +50,14 @@ _decode_any = msgspec.json.Decoder().decode
 class InvalidArguments(BeforehandError):
     """The arguments of a call do not fit the tool. The text is written for the model: what is wrong, and what it sent.
 
-    Attributes: `tool` (its name), `errors` (all of them, a tuple of (path, message)), `received` (the arguments as they came).
+    Attributes: `tool` (its name), `errors` (tuples of (path, message): all of them, or the first thousand), `received` (the
+    arguments as they came).
     """
 
     def __init__(self, tool: str, errors: Sequence[tuple[str, str]], received: Any) -> None:
         lines = [f"  - {path}: {message}" if path else f"  - {message}" for path, message in errors[:_LISTED]]
         if len(errors) > _LISTED:
-            lines.append(f"  - and {len(errors) - _LISTED} more")
+            lines.append(f"  - and {'at least ' if len(errors) >= MAX_PROBLEMS else ''}{len(errors) - _LISTED} more")
         head = f'Validation failed for tool "{tool}":'
         super().__init__(sendable("\n".join([head, *lines, "", "Received arguments:", _pretty(received)])))
         self.tool, self.errors, self.received = tool, tuple(errors), received
@@ -42,7 +66,7 @@ class InvalidArguments(BeforehandError):
 class Rejected(Exception):
     """What is wrong with some arguments, before it is known which tool they were for. `Tool` makes it `InvalidArguments`."""
 
-    def __init__(self, problems: Problems) -> None:
+    def __init__(self, problems: Sequence[tuple[str, str]]) -> None:
         super().__init__(problems)
         self.problems = problems
 
@@ -136,6 +160,12 @@ def show(value: Any) -> str:
 
 
 def _pretty(received: Any) -> str:
+    text = _formatted(received)
+    left_out = len(text) - _RECEIVED
+    return text if left_out <= 0 else f"{text[:_RECEIVED]}\n[cut: {left_out} characters left out]"
+
+
+def _formatted(received: Any) -> str:
     try:
         text = received if isinstance(received, str) else encode(received, enc_hook=encode_custom).decode()
         return msgspec.json.format(text, indent=2)
@@ -177,7 +207,13 @@ def decode_resolving(cls: Any, value: Any) -> Any:
     return cls(_real(decoded)) if is_path(cls) else decoded
 
 
+MAX_PATH = 4_096
+"""Characters of a path: no system has longer ones, and to look at each of a million names takes hours."""
+
+
 def _real(path: Any) -> str:
+    if len(str(path)) > MAX_PATH:
+        raise ValueError(f"a path has at most {MAX_PATH:,} characters")
     try:
         return str(os.path.realpath(path))
     except ValueError:  # worded differently by each version of Python

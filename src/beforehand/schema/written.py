@@ -6,14 +6,15 @@ jsonschema-rs is loaded when the first such tool is checked or called, never bef
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Iterable, Mapping, Set
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
 import msgspec
 
 from ..frozen import FrozenDict, thaw
-from .values import Problems, Rejected, encode, read_object, seal, show
+from .values import Enough, Problems, Rejected, encode, read_object, seal, show
 
 _WORDS = {
     "integer": "an integer", "number": "a number", "string": "a string", "boolean": "true or false",
@@ -35,6 +36,8 @@ _EXPECTED = {
     "format": "text in the format {format}",
     "uniqueItems": "items that all differ",
 }
+_LARGE = 50_000
+"""Characters of arguments from which on one error is enough."""
 _LONGEST = 160
 """Longer messages of jsonschema-rs quote whole values."""
 
@@ -64,16 +67,17 @@ class JsonSchema:
         return name in self._names or (self._open and name not in self._reserved)
 
     def check(self) -> None:
-        self._errors  # noqa: B018 - compiling is the check; it raises ValueError
+        self._validator  # noqa: B018 - compiling is the check; it raises ValueError
 
     def accept(self, text: str) -> FrozenDict:
         args = _coerce(read_object(text), self.parameters, self.parameters)
-        problems: Problems = []
-        for error in self._errors(args):
-            problems.extend(_explain(error, args))
-        reported = {path for path, _ in problems}
-        problems.extend((n, "unknown") for n in args if n not in reported and not self._is_taken(n))
-        problems.extend((n, "missing") for n in sorted(self._needed) if n not in args and n not in reported)
+        problems = Problems()
+        with suppress(Enough):
+            for error in self._errors(args, len(text)):
+                problems.extend(_explain(error, args))
+            reported = {path for path, _ in problems}
+            problems.extend((n, "unknown") for n in args if n not in reported and not self._is_taken(n))
+            problems.extend((n, "missing") for n in sorted(self._needed) if n not in args and n not in reported)
         if problems:
             raise Rejected(problems)
         sealed: FrozenDict = seal(args)
@@ -83,12 +87,23 @@ class JsonSchema:
         fresh: dict[str, Any] = thaw(args)
         return fresh
 
+    def _errors(self, args: Any, size: int) -> Iterable[Any]:
+        """What the schema says against the arguments. Of those that are large only the first: the library finds all or one."""
+        if size <= _LARGE:
+            found: Iterable[Any] = self._validator.iter_errors(args)
+            return found
+        try:
+            self._validator.validate(args)
+        except ValueError as error:
+            return [error]
+        return ()
+
     @cached_property
-    def _errors(self) -> Callable[[Any], Any]:
+    def _validator(self) -> Any:
         import jsonschema_rs  # deferred: only tools with a written schema need it
 
         try:
-            return jsonschema_rs.validator_for(self.parameters, retriever=_refuse_remote).iter_errors
+            return jsonschema_rs.validator_for(self.parameters, retriever=_refuse_remote)
         except jsonschema_rs.ValidationError as error:
             place = "/".join(map(str, error.instance_path))
             raise ValueError(f"{error.message}{f' (at {place})' if place else ''}") from None
@@ -203,7 +218,7 @@ def _resolve(ref: Any, root: Mapping[str, Any]) -> Any:
 # --- wording -------------------------------------------------------------------------------------
 
 
-def _explain(error: Any, args: Any) -> Problems:
+def _explain(error: Any, args: Any) -> list[tuple[str, str]]:
     kind, got = error.kind, show(error.instance)
     path = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in error.instance_path).lstrip(".")
     prefix = f"{path}." if path else ""

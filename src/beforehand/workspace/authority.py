@@ -118,7 +118,7 @@ class Authority:
     def revoke(self, path: str) -> bool:
         """Take a file's authority away. Returns whether it had been given any. The file need not exist."""
         key = self._key(path)
-        with self._locked():
+        with only_writer(self.file.parent):
             book = self._loaded()
             entry = book.files.get(key)
             if entry is None or not entry.sha256:
@@ -200,7 +200,7 @@ class Authority:
         return self._book
 
     def _change(self, changes: Mapping[str, Mapping[str, str]]) -> None:
-        with self._locked():
+        with only_writer(self.file.parent):
             book = self._loaded()
             new = {key: msgspec.structs.replace(book.files.get(key, Entry()), **said) for key, said in changes.items()}
             self._store(book, new)
@@ -216,10 +216,6 @@ class Authority:
             raise ConfigError(f"{self.file}: it cannot be written: {error.strerror}") from None
         finally:
             temporary.unlink(missing_ok=True)
-
-    def _locked(self) -> contextlib.AbstractContextManager[None]:
-        """One writer at a time: a revocation must not be lost to a grant made beside it."""
-        return only_writer(self.file.parent)
 
 
 def _digest(content: bytes) -> str:

@@ -16,13 +16,16 @@ from typing import Any
 import msgspec
 
 from ..decisions import Replace
-from ..frozen import freeze
+from ..frozen import EMPTY_DICT, freeze
 from ..hooks.check import Refused
 from ..messages import (
     THINKING_LEVELS, AssistantMessage, Audio, Image, Message, Options, Request, SystemMessage, Text, Thinking, ToolCall,
     ToolMessage, ToolSpec, UserMessage, Video,
 )  # fmt: skip
 from .shape import Malformed, a_string, an_object, check_json, check_message, check_pairs, check_params, same
+
+MAX_DEPTH = 100
+"""Values inside values of a call's arguments. Of a call that has deeper ones, a lambda is shown none."""
 
 OPTION_KEYS = ("maxTokens", "temperature", "topP", "thinkingBudget", "reasoning", "dynamicInstructions", "providerParams")
 
@@ -64,12 +67,31 @@ def _block(part: Any) -> dict[str, Any]:
         block = {"type": "thinking", "thinking": part.text}
         return {**block, "signature": part.signature} if part.signature is not None else block
     if isinstance(part, ToolCall):
-        return {"type": "tool_use", "id": part.id, "name": part.name, "input": part.args}
+        return {"type": "tool_use", "id": part.id, "name": part.name, "input": _input(part)}
     if isinstance(part, Audio):
         return {"type": "input_audio", "input_audio": {"data": part.data, "format": part.format}}
     if isinstance(part, Video):
         return {"type": "video_url", "video_url": {"url": part.url}}
     return {"type": "image_url", "image_url": {"url": _url(part)}}
+
+
+def _input(call: ToolCall) -> Mapping[str, Any]:
+    """The arguments, or nothing where they are none a tool could have taken: a model's mistake must not fail what follows."""
+    text = call.arguments
+    if text.count("[") + text.count("{") > MAX_DEPTH and _deeper(call.args, MAX_DEPTH):
+        return EMPTY_DICT
+    return call.args
+
+
+def _deeper(value: Any, most: int) -> bool:
+    """Whether there are values inside values further down than that."""
+    level = [value]
+    for _ in range(most):
+        holders = [item.values() if isinstance(item, Mapping) else item for item in level if isinstance(item, Mapping | list)]
+        level = [item for holder in holders for item in holder]
+        if not level:
+            return False
+    return True
 
 
 def _url(image: Image) -> str:

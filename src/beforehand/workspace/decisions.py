@@ -68,12 +68,17 @@ def _shown(value: Any) -> Any:
 
 # --- decisions -----------------------------------------------------------------------------------
 
+MAX_DECISIONS = 100
+"""Of one call. Each `Queue` is a message, about which the same lambda may be asked again."""
+
 
 def decisions_of(spec: SeamSpec, context: Seen, returned: Any) -> list[Decision] | None:
     """What a lambda returned, as decisions. Raises `Refused`. Whether their values will do is checked by the dispatcher."""
     if returned is None:
         return None
     items = returned if isinstance(returned, list) else [returned]
+    if len(items) > MAX_DECISIONS:
+        raise Refused(f"returned {len(items):,} decisions, more than {MAX_DECISIONS}")
     return [_decision(spec, context, item) for item in items]
 
 
@@ -185,7 +190,14 @@ def _list(where: str, value: Any) -> list[Any]:
     return value
 
 
+def _model(where: str, value: Any, context: Any) -> Any:
+    """A model by its name. The name that was shown is the model there is, which its name alone need not lead to."""
+    there = getattr(context, "model", None)
+    return there if isinstance(there, Model) and there.name == value else value
+
+
 _FIELDS: dict[str, Reader] = {
+    "model": _model,
     "messages": _messages,
     "add_messages": _messages,
     "message": _typed(Message),

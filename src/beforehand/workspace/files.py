@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from ..documents.files import only_writer
 from ..errors import ConfigError
 from ..frozen import FrozenDict, freeze
 from ..sandbox import Source
 from ..settings import split_source as split_source
 from .authority import Authority
 from .gates import Gates
-from .paths import PRIVATE, Folder, PathRefused
+from .paths import Folder, PathRefused
 
 MAX_SOURCE = 1_000_000
 MAX_FILE = 5_000_000
 MAX_META = 1_000_000
+_META = "meta.json"
 
 
 class Workspace:
@@ -46,7 +47,6 @@ class Workspace:
         self.approvals = approvals
         self.authority = authority or Authority(self.folder)
         self.code_writable = code_writable
-        self._lock = threading.Lock()
 
     def __repr__(self) -> str:
         return f"Workspace({str(self.folder.root)!r})"
@@ -84,7 +84,7 @@ class Workspace:
 
     def get_meta(self) -> dict[str, Any]:
         try:
-            found = msgspec.json.decode((self.folder.root / PRIVATE / "meta.json").read_bytes())
+            found = msgspec.json.decode(self.folder.read_own(_META, MAX_META))
         except FileNotFoundError:
             return {}
         except msgspec.DecodeError as error:
@@ -93,15 +93,11 @@ class Workspace:
 
     def change_meta(self, change: Callable[[dict[str, Any]], Any]) -> Any:
         """Let `change` edit the values, and store them. Returns what it returned."""
-        with self._lock:
+        with only_writer(self.folder.root):
             meta = self.get_meta()
             returned = change(meta)
             data = msgspec.json.encode(meta)
             if len(data) > MAX_META:
                 raise PathRefused(f"the values of meta would have {len(data):,} bytes, more than {MAX_META:,}")
-            home = self.folder.root / PRIVATE
-            home.mkdir(exist_ok=True)
-            temporary = home / f"meta.{os.urandom(6).hex()}.new"
-            temporary.write_bytes(data)
-            temporary.replace(home / "meta.json")
+            self.folder.replace_own(_META, data)
         return returned

@@ -28,8 +28,9 @@ from .paths import PathRefused
 logger = logging.getLogger("beforehand.lambdas")
 
 MAX_TIMEOUT = 300.0
-HEAD_START = 0.02
-"""How much sooner than the dispatcher the sandbox gives up, of the time a lambda has: so that it says what had been written."""
+GRACE = 1.0
+"""Seconds that the dispatcher waits longer than the sandbox, which kills a late lambda, and then writes down what it had said
+and what became of its calls."""
 
 LARGE = 250_000
 """Bytes of JSON from which on a request is read in a thread: what comes from outside must not hold up the event loop."""
@@ -93,12 +94,14 @@ def _call_id(context: Any) -> str | None:
 class LambdaFunction:
     """What the dispatcher calls: JSON in, one call in a sandbox, decisions out."""
 
+    grace = GRACE
+
     def __init__(self, spec: SeamSpec, workspace: Workspace, path: str, function: str, limits: SandboxLimits) -> None:
         self.spec, self.workspace, self.path, self.function, self.limits = spec, workspace, path, function, limits
         self.__name__ = f"{path}:{function}"
 
     async def __call__(self, context: Any) -> Any:
-        deadline = asyncio.get_running_loop().time() + self.limits.wall_time * (1 - HEAD_START)
+        deadline = asyncio.get_running_loop().time() + self.limits.wall_time
         console = Console(self.limits.console)
         caller = Caller(
             context.run._run, self, name=self.__name__, where=self.path, seam=self.spec.name,
@@ -111,12 +114,12 @@ class LambdaFunction:
             self._end_run_if_a_call_said_so(caller, interrupt)
             error.acted = caller.acted  # type: ignore[attr-defined]
             if isinstance(error, Refused | SandboxError):
-                error.console = console.text  # type: ignore[union-attr]
+                error.console = self._written(console)  # type: ignore[union-attr]
             raise
         finally:
             await caller.leave()
-            if console.text:
-                logger.info("lambda %s:%s at %s wrote: %s", self.path, self.function, self.spec.name, console.text)
+            if written := self._written(console):
+                logger.info("lambda %s:%s at %s wrote: %s", self.path, self.function, self.spec.name, written)
         self._end_run_if_a_call_said_so(caller, interrupt)
         return decided
 
@@ -151,7 +154,12 @@ class LambdaFunction:
             decided = await in_thread(self._decided, context, outcome.value)
         else:
             decided = self._decided(context, outcome.value)
-        return _Said([decided] if isinstance(decided, Decision) else decided or (), console.text) if console.text else decided
+        written = self._written(console)
+        return _Said([decided] if isinstance(decided, Decision) else decided or (), written) if written else decided
+
+    def _written(self, console: Console) -> str:
+        """What may be shown of it: nothing where the value is a key, which may be in it."""
+        return console.text if self.spec.value is not None else ""
 
     async def close_with_agent(self) -> None:
         """`Agent.aclose` ends the workers that calls of this lambda have left waiting."""

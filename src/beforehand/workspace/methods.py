@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Protocol
 
+from ..detach import in_thread
+from ..documents.files import only_writer
 from ..errors import ConfigError
 from ..frozen import surely_json, thaw
 from ..sandbox import BridgeRefused
@@ -56,7 +59,8 @@ async def fs_read(place: Place, argument: Mapping[str, Any]) -> Any:
 
 async def fs_list(place: Place, argument: Mapping[str, Any]) -> Any:
     prefix = text_of(argument, "prefix", "")
-    return [{"path": path, "size": size} for path, size in place.workspace.folder.files() if path.startswith(prefix)]
+    found = await in_thread(list, place.workspace.folder.files())  # a folder may hold any number of files
+    return [{"path": path, "size": size} for path, size in found if path.startswith(prefix)]
 
 
 def _changeable(place: Place, path: str, *, delete: bool = False) -> None:
@@ -73,27 +77,47 @@ def _changeable(place: Place, path: str, *, delete: bool = False) -> None:
 async def fs_write(place: Place, argument: Mapping[str, Any]) -> Any:
     path, mode = text_of(argument, "path"), text_of(argument, "mode", "write")
     _changeable(place, path)
-    if mode == "write":
-        text = text_of(argument, "content")
-    elif mode == "append":
-        try:
-            text = _decoded(path, place.workspace.read(path)) + text_of(argument, "content")
-        except FileNotFoundError:
-            text = text_of(argument, "content")
-    elif mode == "edit":
-        text = _edited(_decoded(path, place.workspace.read(path)), argument.get("edits"))
-    else:
+    if mode not in ("write", "append", "edit"):
         raise BridgeRefused("INVALID_INPUT", f"mode is {mode!r}: expected write, append or edit")
-    data = text.encode("utf-8", "backslashreplace")
-    place.workspace.write(path, data)
+    workspace, before, text = place.workspace, b"", ""
+    if mode == "edit":
+        before = workspace.read(path)
+        text = await _edit(_decoded(path, before), argument.get("edits"))
+        _changeable(place, path)
+    else:
+        text = text_of(argument, "content")
+    with only_writer(workspace.folder.root):
+        if mode == "append":
+            with suppress(FileNotFoundError):
+                text = _decoded(path, workspace.read(path)) + text
+        elif mode == "edit" and workspace.read(path) != before:
+            raise BridgeRefused("INVALID_STATE", f"{path!r} was changed while it was edited: read it again")
+        data = text.encode("utf-8", "backslashreplace")
+        workspace.write(path, data)
     return {"path": path, "size": len(data)}
 
 
-def _edited(text: str, edits: Any) -> str:
+_QUICK = 1_000_000
+"""Characters that edits may have to look through on the event loop. More are looked through in a thread."""
+
+
+async def _edit(text: str, edits: Any) -> str:
     """Every edit made, or none."""
     if not isinstance(edits, list) or not edits:
         raise BridgeRefused("INVALID_INPUT", "edits must be a list of {old_text, new_text}")
+    if len(text) * len(edits) <= _QUICK:
+        return _edited(text, edits, [])
+    given_up: list[bool] = []
+    try:
+        return await in_thread(_edited, text, edits, given_up)  # type: ignore[no-any-return]
+    finally:
+        given_up.append(True)  # nobody waits any more: the lambda has ended
+
+
+def _edited(text: str, edits: list[Any], given_up: list[bool]) -> str:
     for i, edit in enumerate(edits):
+        if given_up:
+            break
         if not isinstance(edit, Mapping) or edit.keys() != {"old_text", "new_text"}:
             raise BridgeRefused("INVALID_INPUT", f"edits[{i}] must be an object of old_text and new_text")
         old, new = text_of(edit, "old_text"), text_of(edit, "new_text")

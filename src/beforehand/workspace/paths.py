@@ -17,6 +17,9 @@ PRIVATE = ".beforehand"
 AUTHORITY = ".authority.json"
 """How the names of files end that say what is authorised. They lie beside a workspace, which may be in another one."""
 
+MAX_PATH = 1_024
+"""Characters of a path. To look at each of a million names would hold up everything else, and no system has such a path."""
+
 
 class PathRefused(BeforehandError):
     """A path that leads out of the workspace, or to something that is no plain file."""
@@ -28,6 +31,8 @@ def parts_of(path: object) -> tuple[str, ...]:
     """The names along a relative path. Raises `PathRefused` for any other."""
     if not isinstance(path, str) or not path.strip():
         raise PathRefused(f"a path is a text such as \"lib/x.py\", not {path!r}")
+    if len(path) > MAX_PATH:
+        raise PathRefused(f"the path {path[:100]!r}... has {len(path):,} characters, more than {MAX_PATH:,}")
     shown = path if len(path) <= 200 else path[:197] + "..."
     if "\0" in path or "\\" in path:
         raise PathRefused(f"the path {shown!r} has a character that paths here cannot have")
@@ -72,14 +77,30 @@ class Folder:
         parts = self.resolve(path)
         if not parts:
             raise IsADirectoryError(f"{path!r} is the workspace itself")
+        with self._opened(parts, flags) as fd:
+            yield fd
+
+    @contextmanager
+    def _opened(self, parts: tuple[str, ...], flags: int) -> Iterator[int]:
         with self._parent(parts, make=bool(flags & os.O_CREAT)) as folder:
             fd = os.open(parts[-1], flags | _PLAIN, 0o644, dir_fd=folder)
             try:
                 if not stat.S_ISREG(os.fstat(fd).st_mode):
-                    raise PathRefused(f"{path!r} is no plain file")
+                    raise PathRefused(f"{'/'.join(parts)!r} is no plain file")
                 yield fd
             finally:
                 os.close(fd)
+
+    def read_own(self, name: str, most: int) -> bytes:
+        """What the workspace keeps for itself under this name."""
+        with self._opened((PRIVATE, name), os.O_RDONLY) as fd, os.fdopen(os.dup(fd), "rb") as file:
+            data = file.read(most + 1)
+        if len(data) > most:
+            raise PathRefused(f"the workspace's {name} has more than {most:,} bytes")
+        return data
+
+    def replace_own(self, name: str, data: bytes) -> None:
+        self._replace((PRIVATE, name), data)
 
     def remove(self, path: object) -> None:
         """Delete a file (a symlink itself, not what it leads to)."""
@@ -95,6 +116,9 @@ class Folder:
         parts = self.resolve(path)
         if not parts:
             raise IsADirectoryError(f"{path!r} is the workspace itself")
+        self._replace(parts, data)
+
+    def _replace(self, parts: tuple[str, ...], data: bytes) -> None:
         with self._parent(parts, make=True) as folder:
             temporary = f".{parts[-1]}.{os.urandom(6).hex()}.new"  # as _UNFINISHED
             try:
@@ -112,7 +136,7 @@ class Folder:
     def files(self) -> Iterator[tuple[str, int]]:
         """Every plain file, as its path and size, in the order of their paths. Symlinks are not followed.
 
-        What goes while this looks is left out, and so is what a write has not finished.
+        What goes while this looks is left out, and so is what a write has not finished, and what no path here can name.
         """
         for folder, folders, names in os.walk(self.root):
             folders[:] = sorted(f for f in folders if f != PRIVATE)
@@ -122,10 +146,12 @@ class Folder:
                 full = os.path.join(folder, name)
                 try:
                     found = os.lstat(full)
-                except (FileNotFoundError, NotADirectoryError):
+                    path = Path(full).relative_to(self.root).as_posix()
+                    path.encode()
+                except (OSError, UnicodeEncodeError):
                     continue
-                if stat.S_ISREG(found.st_mode):
-                    yield Path(full).relative_to(self.root).as_posix(), found.st_size
+                if stat.S_ISREG(found.st_mode) and len(path) <= MAX_PATH:
+                    yield path, found.st_size
 
     @contextmanager
     def _parent(self, parts: tuple[str, ...], *, make: bool) -> Iterator[int]:

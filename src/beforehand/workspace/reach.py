@@ -10,11 +10,13 @@ import msgspec
 
 from ..calls import Call, NestedResult
 from ..decisions import Approve, Deny, Edit, HumanAnswer
+from ..detach import in_thread
 from ..direct import ask_aside
 from ..errors import ConfigError, HookFailed, RequestBlocked
 from ..frozen import thaw
 from ..messages import Options, Request, UserMessage, clean
 from ..sandbox import BridgeRefused
+from ..sandbox.values import decode_json
 from ..seams import BY_NAME
 from ..settings import GRANTED
 from ..toolcall import conclude, nested_call, run_nested
@@ -89,8 +91,8 @@ def _value(result: NestedResult) -> Any:
         return thaw(result.structured_content)
     text = result.text
     try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):
+        return decode_json(text.encode())
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return text
 
 
@@ -100,7 +102,8 @@ def _value(result: NestedResult) -> Any:
 async def model_invoke(caller: Caller, argument: Mapping[str, Any]) -> str:
     """Ask the model beside the conversation: seams 7 and 8, and never the hook that asks."""
     run = caller.run
-    request = _request(argument)
+    # Beside the event loop, as there may be any number of messages.
+    request = await in_thread(_request, argument) if "messages" in argument else _request(argument)
     model = run.model
     if "model" in argument:
         try:
