@@ -7,7 +7,9 @@ difference, that is recorded. `backtest.py` does the same over runs that are on 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -37,6 +39,19 @@ Kind = Literal["newly_blocked", "newly_allowed", "refused_differently", "rewritt
 KINDS: tuple[Kind, ...] = ("newly_blocked", "newly_allowed", "refused_differently", "rewritten_differently", "effects_differ")
 
 ON_CHUNK, ON_MESSAGE = BY_NAME["on_chunk"], BY_NAME["on_message"]
+
+WATCHING: ContextVar[bool] = ContextVar("beforehand_watching", default=False)
+"""Whether what runs just now is a hook in the shadow: its sandbox gives it no way to do anything."""
+
+
+@contextmanager
+def only_watching() -> Iterator[None]:
+    token = WATCHING.set(True)
+    try:
+        yield
+    finally:
+        WATCHING.reset(token)
+
 
 PATIENCE, NO_PATIENCE = 5.0, 0.05
 """Seconds that a run waits for a hook in the shadow which has no timeout, and for one that was late before."""
@@ -114,7 +129,8 @@ class Shadow:
         theirs = Made(Ruling(context, {}), aside.decisions)
         if hooks:
             try:
-                theirs = Made(await ask(aside, spec, hooks, context, adopt), aside.decisions)  # type: ignore[arg-type]
+                with only_watching():
+                    theirs = Made(await ask(aside, spec, hooks, context, adopt), aside.decisions)  # type: ignore[arg-type]
             except HookFailed as error:
                 theirs = Made(theirs.ruling, aside.decisions, error)
         mine = Made(*decided)
@@ -187,7 +203,8 @@ class TwinGuard:
             would = delta
             if self._theirs is not None:
                 try:
-                    would = await self._theirs.feed(kind, delta, call_id, final)
+                    with only_watching():
+                        would = await self._theirs.feed(kind, delta, call_id, final)
                 except Interrupted as stop:
                     self._stopped, would = f"Interrupt({stop.verdict.reason or ''})", ""
                 except HookFailed as error:

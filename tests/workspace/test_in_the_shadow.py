@@ -1,0 +1,96 @@
+"""A lambda among the hooks in the shadow, or put to a past run, does nothing: it may read its workspace, and that is all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from beforehand import Agent, tool
+from beforehand.backtest import backtest
+from beforehand.hooks.registry import HookSet
+from beforehand.testing import FunctionModel, text, tool_call
+from beforehand.workspace import Lambda, Workspace
+
+ACTS = {
+    "pay": "amount=3",
+    "model_invoke": "prompt='Which?'",
+    "loop_inject": "content='injected'",
+    "fs_write": "path='new.txt', content='written'",
+    "fs_delete": "path='kept.txt'",
+    "sys_set_meta": "key='k', value='v'",
+    "sys_delete_meta": "key='k'",
+    "emit_event": "event_type='custom.seen'",
+    "task_resolve": "task_id='c1', action='approve'",
+}
+READS = {"fs_read": "path='kept.txt'", "fs_list": "", "sys_get_meta": "key='k'", "sys_get_config": ""}
+SEAMS = ["before_tool_call", "transform_context", "on_chunk"]
+
+told: list[Any] = []
+paid: list[int] = []
+
+
+@tool
+async def pay(amount: int) -> str:
+    paid.append(amount)
+    return "paid"
+
+
+@tool
+async def work() -> str:
+    return "worked"
+
+
+def reply(request: Any) -> Any:
+    told.append([message.text for message in request.messages])
+    return text("done") if any(message.role == "tool" for message in request.messages) else tool_call("work", {}, id="c1")
+
+
+def gate_that(place: Path, method: str, given: str, seam: str) -> tuple[Any, list[str]]:
+    """A lambda that makes this call, and what is told of the events of its workspace."""
+    (place / "kept.txt").write_text("kept")
+    (place / "lib" / "gate.py").write_text(f"async def gate(c):\n    await adf.{method}({given})\n    return None\n")
+    events: list[str] = []
+    workspace = Workspace(place, on_event=lambda name, payload: events.append(name))
+    workspace.change_meta(lambda meta: meta.update(k="before"))
+    tools = ("work",) if seam == "before_tool_call" else ()
+    return Lambda("lib/gate.py:gate", seam=seam, workspace=workspace, timeout=60, name="gate", tools=tools), events
+
+
+def files(place: Path) -> dict[str, str]:
+    return {str(path.relative_to(place)): path.read_text() for path in place.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("seam", SEAMS)
+@pytest.mark.parametrize("method", ACTS)
+async def test_it_has_no_effect(place: Path, tmp_path: Path, method: str, seam: str) -> None:
+    gate, events = gate_that(place, method, ACTS[method], seam)
+    before = files(place)
+    told.clear()
+    paid.clear()
+    agent = Agent(model=FunctionModel(reply), tools=[pay, work], shadow_hooks=[gate], journal=tmp_path / "runs.db")
+
+    result = await agent.run("go", run_id="r")
+    report = await backtest(agent.plan.journal, lambda loop: HookSet([gate], loop))
+
+    assert (result.text, paid, events, files(place)) == ("done", [], [], before)
+    assert told == [["go"], ["go", "", "worked"]]
+    assert [message.text for message in result.messages] == ["go", "", "worked", "done"]
+    assert result.decisions == ()
+    for found in (result.shadow, report.differences):
+        assert {(d.kind, d.seam) for d in found} == {("newly_blocked", seam)}
+    assert f"adf.{method} was not called: this hook is in the shadow" in report.differences[0].would
+    await agent.aclose()
+
+
+@pytest.mark.parametrize("method", READS)
+async def test_it_may_read(place: Path, tmp_path: Path, method: str) -> None:
+    gate, _ = gate_that(place, method, READS[method], "before_tool_call")
+    agent = Agent(model=FunctionModel(reply), tools=[pay, work], shadow_hooks=[gate], journal=tmp_path / "runs.db")
+
+    result = await agent.run("go", run_id="r")
+    report = await backtest(agent.plan.journal, lambda loop: HookSet([gate], loop))
+
+    assert (result.shadow, report.differences) == ((), ())
+    await agent.aclose()
