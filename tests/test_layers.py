@@ -32,6 +32,7 @@ LAYERS = (
     ("state",),
     ("hooks", "stream", "sandbox", "journal", "models"),
     ("rules",),
+    ("comparing",),
     ("shadow",),
     ("calls", "draft"),
     ("intents", "observing"),

@@ -12,12 +12,14 @@ from typing import Any
 
 import msgspec
 
-from .durable import Recorded, load
+from .comparing import KINDS
+from .durable import Recorded, each_hook, load
 from .emitter import Emitter
 from .errors import BeforehandError, Stop
 from .frozen import EMPTY_DICT, Frozen, FrozenDict, freeze
 from .history import History
 from .hooks.registry import HookSet
+from .journal.fingerprint import same_at
 from .journal.past import Past, PastCall
 from .journal.queries import RunRow
 from .journal.recall import Recall
@@ -31,7 +33,7 @@ from .queues import Queues
 from .recovery import Attempts
 from .schema import Rejected, read_object, to_json
 from .seams import BY_NAME
-from .shadow import KINDS, Difference, Shadow
+from .shadow import Difference, Shadow
 from .state import RunState
 from .tools import Tool, ToolResult
 
@@ -44,6 +46,8 @@ class Backtest(Frozen, kw_only=True):
     """How many recorded values the hooks were asked about."""
     differences: tuple[Difference, ...]
     unreadable: tuple[str, ...] = ()
+    unknown: int = 0
+    """How many replies were refused that are on no record, so that what other hooks make of them is not known."""
 
     def count(self, kind: str) -> int:
         return sum(difference.kind == kind for difference in self.differences)
@@ -70,20 +74,23 @@ async def backtest(
     rows = [r for r in known.values() if r.first.at >= since and (wanted is None or r.run_id in wanted)]
     differences: list[Difference] = []
     unreadable: list[str] = []
-    values = 0
+    values = unknown = 0
     for number, row in enumerate(rows, 1):
         try:
-            recorded = await journal.reading(load, journal, row.run_id)
+            recorded = await journal.reading(load, journal, row.run_id, go_on=False)
             before = await journal.reading(recorded.before)
             shadow = await _go_over(recorded, before, *_hooks_of(row, known, hooks))
             differences += shadow.differences
             values += shadow.judged
+            unknown += shadow.unknown
         except (BeforehandError, LookupError, TypeError, ValueError, msgspec.MsgspecError) as error:
             unreadable.append(f"run {row.run_id}: {error}")
         if progress is not None:
             progress(number, len(rows))
     done = len(rows) - len(unreadable)
-    return Backtest(runs=done, values=values, differences=tuple(differences), unreadable=tuple(unreadable))
+    return Backtest(
+        runs=done, values=values, differences=tuple(differences), unreadable=tuple(unreadable), unknown=unknown
+    )  # fmt: skip
 
 
 def _hooks_of(row: RunRow, known: Mapping[str, RunRow], hooks: Callable[[str], HookSet]) -> tuple[HookSet, frozenset[str] | None]:
@@ -112,7 +119,7 @@ async def _go_over(recorded: Recorded, before: Sequence[Message], hooks: HookSet
     run.poll_first = past.start["poll_first"]
     run.use_limits(recorded.limits.with_(max_result_chars=None, slow_hook_ms=None, context_tokens=None))
     run.attempts = Attempts()
-    run.shadow = Shadow(hooks, again=True, own=own)
+    run.shadow = Shadow(hooks, again=True, own=own, same=_same_hooks(past, hooks, own))
     run.hooks = run.shadow.visiting(HookSet((), loop), _seams_asked(past))
     Rehearsal(past).begin(run)
     try:
@@ -120,6 +127,12 @@ async def _go_over(recorded: Recorded, before: Sequence[Message], hooks: HookSet
     except RecordEnds:
         pass
     return run.shadow  # type: ignore[no-any-return]
+
+
+def _same_hooks(past: Past, hooks: HookSet, own: frozenset[str] | None) -> frozenset[str]:
+    """The seams at which a run had these very hooks."""
+    then = {name: mark for name, mark in past.start["hooks"].items() if name not in (own or ())}
+    return same_at(then, each_hook(hooks))
 
 
 def _seams_asked(past: Past) -> set[str]:
@@ -134,6 +147,10 @@ class RecordEnds(Stop):
     """The record has no more to say about this run."""
 
 
+LAST = frozenset({"on_message", "finish_turn"})
+"""Seams that come after the last record on the line of a run that is over."""
+
+
 class Rehearsal(Recall):
     """A journal that only remembers. Where a run would go on by itself, `RecordEnds` stops it."""
 
@@ -145,6 +162,12 @@ class Rehearsal(Recall):
 
     async def go_live(self, run: Any) -> None:
         raise RecordEnds
+
+    def _past_ruling_on_line(self, seam: str) -> dict[str, Any] | None:
+        found = super()._past_ruling_on_line(seam)
+        if found is None and seam in LAST and self.past is not None and self.past.end is not None:
+            return {}  # nobody was asked then, so there is no record of it
+        return found
 
     async def failed(self, run: Any, error: Exception) -> None:
         if not self.past_failure():
@@ -188,7 +211,8 @@ class Rehearsal(Recall):
     compacting = retracted = outcome = ask = replied = retried = _nothing
 
     def turn(self, run: Any, cause: str | None, incoming: Sequence[Any]) -> None:
-        self._next("turn")
+        if self._next("turn") is None:
+            raise RecordEnds
 
     def took(self, messages: Sequence[Any]) -> None:
         self._next("took")

@@ -11,9 +11,10 @@ from typing import Any
 
 from ..assembly import load_hooks
 from ..backtest import Backtest, backtest
+from ..comparing import KINDS
 from ..hooks.registry import HookSet
 from ..journal import open_journal
-from ..shadow import KINDS, Difference
+from ..shadow import Difference
 from .lines import json_lines
 from .printer import one_line
 
@@ -34,7 +35,8 @@ async def run_backtest(journal: str, hooks: tuple[Path, ...], since: int, as_jso
     with _progress(as_json) as progress, closing(open_journal(journal, readonly=True)) as book:
         report = await backtest(book, for_loop, since=since, progress=progress)
     if as_json:
-        json_lines([*report.differences, {"runs": report.runs, "values": report.values, **report.counts}])
+        counts = {"runs": report.runs, "values": report.values, "unknown": report.unknown, **report.counts}
+        json_lines([*report.differences, counts])
     else:
         _print(report, examples)
     for problem in report.unreadable:
@@ -44,6 +46,9 @@ async def run_backtest(journal: str, hooks: tuple[Path, ...], since: int, as_jso
 
 def _print(report: Backtest, examples: int) -> None:
     print(f"{report.runs} run{'' if report.runs == 1 else 's'}, {report.values} values at gate and shape seams")
+    if report.unknown:
+        refused = "1 reply was refused and is" if report.unknown == 1 else f"{report.unknown} replies were refused and are"
+        print(f"{refused} on no record: what these hooks would have made of that is not known")
     if not report.differences:
         print("no change")
         return
