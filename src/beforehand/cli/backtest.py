@@ -17,6 +17,7 @@ from ..journal import open_journal
 from ..shadow import Difference
 from .lines import json_lines
 from .printer import one_line
+from .terminal import complain, safe
 
 TITLES = {
     "newly_blocked": "newly blocked", "newly_allowed": "newly allowed", "refused_differently": "refused differently",
@@ -40,7 +41,7 @@ async def run_backtest(journal: str, hooks: tuple[Path, ...], since: int, as_jso
     else:
         _print(report, examples)
     for problem in report.unreadable:
-        print(f"not gone over: {problem}", file=sys.stderr)
+        complain(f"not gone over: {problem}")
     return report
 
 
@@ -66,7 +67,7 @@ def _line(d: Difference) -> str:
     place = f"run {d.run_id[:12]}, turn {d.turn}, {d.seam}" + (f", call {d.call_id}" if d.call_id else "")
     by = f" by {d.hook} ({d.where})" if d.hook else ""
     about = f"  {d.about}" if d.about else ""
-    return one_line(f"{place}: was {d.decided}, would be {d.would}{by}{about}")
+    return safe(one_line(f"{place}: was {d.decided}, would be {d.would}{by}{about}"))
 
 
 @contextmanager
