@@ -8,6 +8,7 @@ decision is not known: the record is played on as it is.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -16,9 +17,10 @@ from .comparing import KINDS
 from .durable import Recorded, each_hook, load
 from .emitter import Emitter
 from .errors import BeforehandError, Stop
-from .frozen import EMPTY_DICT, Frozen, FrozenDict, freeze
+from .frozen import EMPTY_DICT, Frozen, FrozenDict, freeze, thaw
 from .history import History
 from .hooks.registry import HookSet
+from .journal.codec import read
 from .journal.fingerprint import same_at
 from .journal.past import Past, PastCall
 from .journal.queries import RunRow
@@ -31,7 +33,7 @@ from .models.base import NO_CALL_INFO, CallInfo, Model, ModelEvent
 from .plan import HookSource, Plan
 from .queues import Queues
 from .recovery import Attempts
-from .schema import Rejected, read_object, to_json
+from .schema import JsonSchema, Rejected, read_object, to_json
 from .seams import BY_NAME
 from .shadow import Difference, Shadow
 from .state import RunState
@@ -79,7 +81,8 @@ async def backtest(
         try:
             recorded = await journal.reading(load, journal, row.run_id, go_on=False)
             before = await journal.reading(recorded.before)
-            shadow = await _go_over(recorded, before, *_hooks_of(row, known, hooks))
+            specs = _specs_of(row, known)
+            shadow = await _go_over(recorded, before, specs, *_hooks_of(row, known, hooks))
             differences += shadow.differences
             values += shadow.judged
             unknown += shadow.unknown
@@ -108,12 +111,24 @@ def _hooks_of(row: RunRow, known: Mapping[str, RunRow], hooks: Callable[[str], H
     return around.inheriting(_hooks_of(outer, known, hooks)[0]), frozenset(named - inherited)
 
 
-async def _go_over(recorded: Recorded, before: Sequence[Message], hooks: HookSet, own: frozenset[str] | None) -> Shadow:
+def _specs_of(row: RunRow, known: Mapping[str, RunRow]) -> dict[str, ToolSpec]:
+    """The tools of a run as a model was told of them: with the first run of its conversation. An older record has none."""
+    start = first = row.first.data
+    while "specs" not in first and first["base"].get("after") in known:
+        first = known[first["base"]["after"]].first.data
+    if first["tools"] != start["tools"]:
+        return {}
+    return {spec.name: spec for spec in read(first.get("specs", ()), tuple[ToolSpec, ...])}
+
+
+async def _go_over(
+    recorded: Recorded, before: Sequence[Message], specs: Mapping[str, ToolSpec], hooks: HookSet, own: frozenset[str] | None
+) -> Shadow:  # fmt: skip
     past = recorded.past
     loop = past.start["loop"]
     history = History(before)
     queues = Queues(*past.start["queue_modes"])
-    run = RunState(_plan(past), history, Emitter(), queues)
+    run = RunState(_plan(past, specs), history, Emitter(), queues)
     run.set_id(recorded.run_id)
     run.loop = loop
     run.poll_first = past.start["poll_first"]
@@ -229,11 +244,14 @@ class Absent(Model):
 
 
 class _Accepted:
-    """A schema that knows what was made of each text of arguments, and what arguments that are left out come to."""
+    """A schema that knows what was made of each text of arguments; any other is judged by the tool's `spec`.
 
-    parameters: dict[str, Any] = {"type": "object"}  # noqa: RUF012 - never changed
+    Of an older record, which does not have that, it knows what arguments that are left out come to, and takes the rest.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, spec: ToolSpec | None = None) -> None:
+        self.spec = spec
+        self.parameters: dict[str, Any] = {"type": "object"} if spec is None else thaw(spec.parameters)
         self.made: dict[str, FrozenDict | None] = {}
         self.defaults: dict[str, Any] = {}
 
@@ -242,11 +260,15 @@ class _Accepted:
 
     def accept(self, text: str) -> FrozenDict:
         if text not in self.made:
-            return FrozenDict(freeze({**self.defaults, **read_object(text)}))
+            return FrozenDict(freeze({**self.defaults, **read_object(text)})) if self.spec is None else self._judge.accept(text)
         found = self.made[text]
         if found is None:
             raise Rejected([("", "were refused")])
         return found
+
+    @cached_property
+    def _judge(self) -> JsonSchema:
+        return JsonSchema(self.parameters, self.parameters.get("properties", {}).keys(), frozenset(), frozenset(), open=True)
 
     def decode(self, args: Any) -> dict[str, Any]:
         return dict(args)
@@ -263,25 +285,25 @@ class _Accepted:
             self.made[text] = freeze({**call.intent["args"], **_object(text)})
 
 
-def _plan(past: Past) -> Plan:
+def _plan(past: Past, specs: Mapping[str, ToolSpec]) -> Plan:
     start = past.start
     return Plan(
         model=Absent(start["provider"], start["model"]), system=start["system"],
-        dynamic=(lambda _: "",) if any(item.kind == "instructions" for item in past.line) else (), tools=_tools(past),
+        dynamic=(lambda _: "",) if any(item.kind == "instructions" for item in past.line) else (), tools=_tools(past, specs),
         hooks=HookSource(HookSet()), limits=Limits(), options=Options(), tool_mode=start["tool_mode"], prices={}, on_ask=None,
         resolve_model=lambda name: Absent(*name.split(":", 1)), resolved={}, name=start["agent"],
         recovery=Recovery() if any(item.kind == "retried" for item in past.line) else None,
     )  # fmt: skip
 
 
-def _tools(past: Past) -> tuple[Tool, ...]:
-    """The run's tools, as far as they can be known: their names, and what they made of each call's arguments."""
+def _tools(past: Past, specs: Mapping[str, ToolSpec]) -> tuple[Tool, ...]:
+    """The run's tools, as far as they can be known: their specs, and what they made of each call's arguments."""
     raw = {
         part.id: part
         for item in past.line if isinstance(item.message, AssistantMessage)
         for part in item.message.tool_calls
     }  # fmt: skip
-    accepted = {name: _Accepted() for name in past.start["tools"]}
+    accepted = {name: _Accepted(specs.get(name)) for name in past.start["tools"]}
     for call_id, call in past.calls.items():
         name = raw[call_id].name if call_id in raw else (call.intent or call.outcome or {}).get("name", "")
         if not name or (call.outcome is not None and call.outcome["outcome"] == "not_found"):
@@ -292,6 +314,9 @@ def _tools(past: Past) -> tuple[Tool, ...]:
         edits = [answer["answer"]["args"] for answer in call.answers if answer["answer"]["is"] == "Edit"]
         for number, args in enumerate(edits, 1):
             schema.learn(to_json(args), call, number)
+        for shaping in call.rulings.get("prepare_tool_call", ()):
+            if (made := shaping.get("changes", {}).get("args")) is not None:
+                schema.made.setdefault(to_json(made), freeze(made))
     return tuple([_tool(name, schema) for name, schema in accepted.items()])
 
 
@@ -322,8 +347,9 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def _tool(name: str, schema: _Accepted) -> Tool:
+    spec = schema.spec or ToolSpec(name, "", EMPTY_DICT)
     return Tool(
-        name=name, description="", parameters=EMPTY_DICT, spec=ToolSpec(name, "", EMPTY_DICT), unguarded=_no_body,
+        name=name, description=spec.description, parameters=spec.parameters, spec=spec, unguarded=_no_body,
         where="recorded", is_async=True, takes_context=False, direct=False, _schema=schema,
     )  # fmt: skip
 

@@ -76,6 +76,11 @@ class Made(NamedTuple):
         return Made(ruling, [*self.decisions, *decisions], self.failed or failed)
 
     @property
+    def has_failed(self) -> bool:
+        """Whether a hook failed: what its error says may be different each time."""
+        return any([d.verdict == "failed" for d in self.decisions])
+
+    @property
     def kept(self) -> str:
         """The same without what an error says, which often quotes the value. The reasons are the hooks' own words."""
         said = str(self)
@@ -106,9 +111,9 @@ def compare(mine: Made, theirs: Made) -> Kind | None:
     if mine.refused != theirs.refused:
         return "newly_blocked" if theirs.refused else "newly_allowed"
     if mine.refused:
-        same = (mine.failed and mine.failed.why) == (theirs.failed and theirs.failed.why)
-        same = same and mine.ruling.verdict == theirs.ruling.verdict
-        return None if same else "refused_differently"
+        failed = (mine.failed and mine.failed.why) == (theirs.failed and theirs.failed.why)
+        same = failed and mine.ruling.verdict == theirs.ruling.verdict
+        return None if same or (mine.has_failed and theirs.has_failed and mine.kept == theirs.kept) else "refused_differently"
     if _plain(mine.ruling.verdict) != _plain(theirs.ruling.verdict):
         return "rewritten_differently"
     for field in {**mine.ruling.changes, **theirs.ruling.changes}:

@@ -53,6 +53,8 @@ async def begin_record(run: RunState, prompts: Sequence[Message], base: Mapping[
         "system": run.plan.system, "tool_mode": "sequential" if run.sequential else "parallel",
         "queue_modes": [run.queues.steering_mode, run.queues.follow_up_mode],
     }  # fmt: skip
+    if "after" not in base:  # the runs of a conversation have the same tools
+        start["specs"] = [tool.spec for tool in run.plan.tools]
     if run.plan.recovery is not None and run.attempts.failures:
         start["attempts"] = [run.attempts.failures, run.attempts.last]
     if run.parent_call_id is not None:
