@@ -108,7 +108,8 @@ def _hooks_of(row: RunRow, known: Mapping[str, RunRow], hooks: Callable[[str], H
     inherited = {name for name in outer.first.data["hooks"] if BY_NAME[name.rpartition(" at ")[2]].inherited}
     if inherited and not inherited & named:  # it was given to its parent with inherit=False
         return around, frozenset(named)
-    return around.inheriting(_hooks_of(outer, known, hooks)[0]), frozenset(named - inherited)
+    theirs, own = _hooks_of(outer, known, hooks)
+    return around.inheriting(theirs), frozenset(named - inherited) | (own or frozenset())
 
 
 def _specs_of(row: RunRow, known: Mapping[str, RunRow]) -> dict[str, ToolSpec]:

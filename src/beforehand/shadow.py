@@ -110,6 +110,17 @@ class Shadow:
         holders = [Hook(seam=name, fn=_silent, name="shadow", where=UNSEEN) for name in BY_NAME if name in seams]
         return HookSet([*hooks.hooks, *[h for h in holders if not getattr(hooks, h.seam)]], hooks.loop) if holders else hooks
 
+    def inside(self, shadow: Shadow | None, hooks: HookSet) -> Shadow:
+        """The shadow of a sub-agent's run: these in the place of what its `hooks` have inherited, beside its own `shadow`.
+
+        Without one of its own, what its own hooks decide stands, and what those decide that are nobody's shadow's further out.
+        """
+        if shadow is not None:
+            return Shadow(shadow.hooks.inheriting(self.hooks), own=self.own)
+        inherited = {hook.identity for hook in hooks.inherited}
+        own = [f"{hook.name} at {hook.seam}" for hook in hooks.hooks if hook.identity not in inherited]
+        return Shadow(HookSet((), hooks.loop).inheriting(self.hooks), own=frozenset(own) | (self.own or frozenset()))
+
     async def judge(
         self, run: Any, spec: SeamSpec, context: Any,
         decided: tuple[Ruling, Sequence[DecisionRecord], HookFailed | None], adopt: Any = None, altered: bool = False,
