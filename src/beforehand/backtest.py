@@ -7,12 +7,15 @@ decision is not known: the record is played on as it is.
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
 import msgspec
 
+from .calls import Call
 from .comparing import KINDS
 from .durable import Recorded, each_hook, load
 from .emitter import Emitter
@@ -37,7 +40,12 @@ from .schema import JsonSchema, Rejected, read_object, to_json
 from .seams import BY_NAME
 from .shadow import Difference, Shadow
 from .state import RunState
+from .toolcall import nested_call, run_nested
 from .tools import Tool, ToolResult
+
+
+LAMBDA = re.compile(r"lambda_\d+")
+"""How a lambda at work is named within its run, or the call that it is about."""
 
 
 class Backtest(Frozen, kw_only=True):
@@ -138,11 +146,26 @@ async def _go_over(
     run.shadow = Shadow(hooks, again=True, own=own, same=_same_hooks(past, hooks, own))
     run.hooks = run.shadow.visiting(HookSet((), loop), _seams_asked(past))
     Rehearsal(past).begin(run)
-    try:
+    calls = _calls_of_lambdas(past)
+    with suppress(RecordEnds):
         await run_loop(run, recorded.prompts)
-    except RecordEnds:
-        pass
+    for turn, call in calls:
+        run.turn = turn
+        with suppress(RecordEnds):
+            await run_nested(run, call)
     return run.shadow  # type: ignore[no-any-return]
+
+
+def _calls_of_lambdas(past: Past) -> list[tuple[int, Call]]:
+    """The calls that lambdas have made through their bridge, each with its turn: no lambda makes them now."""
+    found = []
+    for call_id, call in past.calls.items():
+        by = call_id.rpartition("/")[0]
+        about, _, name = by.rpartition("/")
+        a_call = by not in past.calls or past.calls[by].outcome is not None  # a model may name its own calls like that
+        if LAMBDA.fullmatch(name) and not a_call and call.outcome is not None and (args := _args_of(call)) is not None:
+            found.append((call.outcome["turn"], nested_call(call_id, call.outcome["name"], args, about or by)))
+    return found
 
 
 def _same_hooks(past: Past, hooks: HookSet, own: frozenset[str] | None) -> frozenset[str]:
@@ -210,10 +233,7 @@ class Rehearsal(Recall):
             call = self.past_call(inner_id)
             if call is None or call.outcome is None:
                 continue
-            known = _known_args(call)
-            if known is None and call.intent is not None:
-                known = call.intent["args"]
-            if known is not None:
+            if (known := _args_of(call)) is not None:
                 found.append((inner_id, call.outcome["name"], known))
         return found
 
@@ -332,6 +352,12 @@ def _known_args(call: PastCall, number: int = 0) -> dict[str, Any] | None:
     first = [gate.get("original_args"), *[asked["original_args"] for asked in call.asks[:1]]] if number == 0 else []
     unshaped = [] if "changes" in shaping else [gate.get("args"), call.intent["args"] if call.intent and not number else None]
     return next((args for args in [*first, *unshaped] if args is not None), None)
+
+
+def _args_of(call: PastCall) -> dict[str, Any] | None:
+    """The arguments with which code has made a call, as near to those as the record comes."""
+    known = _known_args(call)
+    return call.intent["args"] if known is None and call.intent is not None else known
 
 
 def _round(call: PastCall, seam: str, number: int) -> dict[str, Any]:

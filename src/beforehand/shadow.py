@@ -35,15 +35,22 @@ logger = logging.getLogger("beforehand")
 
 ON_CHUNK, ON_MESSAGE = BY_NAME["on_chunk"], BY_NAME["on_message"]
 
-WATCHING: ContextVar[bool] = ContextVar("beforehand_watching", default=False)
-"""Whether what runs just now is a hook in the shadow: its sandbox gives it no way to do anything."""
+class Watch:
+    """A hook in the shadow at work. `refused` says that its sandbox has asked for something that takes effect."""
+
+    refused = False
+
+
+WATCHING: ContextVar[Watch | None] = ContextVar("beforehand_watching", default=None)
+"""Set while hooks in the shadow are asked: a sandbox gives them no way to do anything."""
 
 
 @contextmanager
-def only_watching() -> Iterator[None]:
-    token = WATCHING.set(True)
+def only_watching() -> Iterator[Watch]:
+    watch = Watch()
+    token = WATCHING.set(watch)
     try:
-        yield
+        yield watch
     finally:
         WATCHING.reset(token)
 
@@ -149,11 +156,13 @@ class Shadow:
         aside = Aside(self, run)
         theirs = Made(Ruling(given, {}), aside.decisions)
         if hooks:
-            try:
-                with only_watching():
+            with only_watching() as watch:
+                try:
                     theirs = Made(await ask(aside, spec, hooks, context, adopt), aside.decisions)  # type: ignore[arg-type]
-            except HookFailed as error:
-                theirs = Made(theirs.ruling, aside.decisions, error)
+                except HookFailed as error:
+                    theirs = Made(theirs.ruling, aside.decisions, error)
+            if watch.refused and spec.name in self.same:
+                return
         theirs = theirs.beside(spec, mine, self.own) if self.own else theirs
         kind = compare(mine, theirs)
         if kind is not None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from beforehand import Agent, tool
+from beforehand import Agent, Block, Hook, ToolContext, tool
 from beforehand.backtest import backtest
 from beforehand.hooks.registry import HookSet
 from beforehand.testing import FunctionModel, text, tool_call
@@ -94,3 +94,48 @@ async def test_it_may_read(place: Path, tmp_path: Path, method: str) -> None:
 
     assert (result.shadow, report.differences) == ((), ())
     await agent.aclose()
+
+
+def limit(name: str, amount: int) -> Hook:
+    def block(call: Any) -> Block | None:
+        return Block(name) if call.args["amount"] == amount else None
+
+    return Hook(seam="before_tool_call", tools=("pay",), fn=block, name=name, where="here")
+
+
+@pytest.mark.parametrize("seam", ["before_tool_call", "transform_context"])
+async def test_what_a_lambda_did_in_a_past_run_is_put_to_other_hooks(place: Path, tmp_path: Path, seam: str) -> None:
+    lines = ["async def gate(c):", "    await adf.pay(amount=3)", "    try:", "        await adf.pay(amount=4)"]
+    (place / "lib" / "gate.py").write_text("\n".join([*lines, "    except Exception: pass"]))
+    tools = ("work",) if seam == "before_tool_call" else ()
+    gate = Lambda("lib/gate.py:gate", seam=seam, workspace=place, timeout=60, name="gate", tools=tools)
+    journal = tmp_path / "runs.db"
+    agent = Agent(model=FunctionModel(reply), tools=[pay, work], hooks=[gate, limit("no four", 4)], journal=journal)
+    await agent.run("go", run_id="r")
+    paid.clear()
+
+    same = await backtest(agent.plan.journal, lambda loop: HookSet([gate, limit("no four", 4)], loop))
+    other = await backtest(agent.plan.journal, lambda loop: HookSet([limit("no three", 3)], loop))
+
+    assert (same.differences, same.unreadable, paid) == ((), (), [])
+    by = ["c1/lambda_1"] if seam == "before_tool_call" else ["lambda_1", "lambda_2"]
+    found = [(d.kind, d.call_id, d.turn) for d in other.differences]
+    assert found == [
+        (kind, f"{lambda_id}/{n}", turn)
+        for turn, lambda_id in enumerate(by, 1) for n, kind in ((1, "newly_blocked"), (2, "newly_allowed"))
+    ]  # fmt: skip
+    await agent.aclose()
+
+
+async def test_a_call_that_a_model_has_named_like_a_lambda_is_judged_once(tmp_path: Path) -> None:
+    @tool
+    async def outer(ctx: ToolContext) -> str:
+        return (await ctx.call_tool("pay", {"amount": 4})).text  # type: ignore[no-any-return]
+
+    asks = FunctionModel(lambda request: text("done") if len(request.messages) > 1 else tool_call("outer", {}, id="lambda_1"))
+    agent = Agent(model=asks, tools=[pay, outer], hooks=[limit("no four", 4)], journal=tmp_path / "runs.db")
+    await agent.run("go", run_id="r")
+
+    report = await backtest(agent.plan.journal, lambda loop: HookSet([limit("no four", 4)], loop))
+
+    assert (report.differences, report.values) == ((), 2)

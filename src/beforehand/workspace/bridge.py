@@ -65,7 +65,8 @@ class Bridge(Frozen):
             raise BridgeRefused("INVALID_STATE", f"adf.{method} was not called: the lambda's time was over")
         if not isinstance(argument, Mapping):
             raise BridgeRefused("INVALID_INPUT", f"adf.{method} takes one object, not a {type(argument).__name__}")
-        if WATCHING.get() and method not in HARMLESS:
+        if (watch := WATCHING.get()) is not None and method not in HARMLESS:
+            watch.refused = True
             raise BridgeRefused("DISABLED", f"adf.{method} was not called: this hook is in the shadow, and may not act")
         if not FLAGS.isdisjoint(argument):
             argument = await self._without_flags(method, argument)

@@ -171,7 +171,7 @@ class Caller:
 
     async def note(self, verdict: str, reason: str, call_id: str | None = None) -> None:
         """Write down what is no decision and has to be known all the same."""
-        if WATCHING.get():
+        if WATCHING.get() is not None:
             return
         run = self.run
         parent = self.call_id if call_id else run.parent_call_id
