@@ -47,6 +47,7 @@ LAYERS = (
     ("results",),
     ("eventstream", "channel"),
     ("durable",),
+    ("rehearsal",),
     ("conversation", "backtest", "answering"),
     ("innerloops",),
     ("subagent", "config"),

@@ -55,6 +55,8 @@ async def begin_record(run: RunState, prompts: Sequence[Message], base: Mapping[
     }  # fmt: skip
     if "after" not in base:  # the runs of a conversation have the same tools
         start["specs"] = [tool.spec for tool in run.plan.tools]
+    if run.plan.hooks.rules is not None and (fired := {key: n for key, n in run.plan.hooks.rules.counts().items() if n}):
+        start["fired"] = fired
     if run.plan.recovery is not None and run.attempts.failures:
         start["attempts"] = [run.attempts.failures, run.attempts.last]
     if run.parent_call_id is not None:

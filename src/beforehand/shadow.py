@@ -94,7 +94,7 @@ class Shadow:
 
     Of a reply, and of most results, the record holds what hooks have made of it, and not what they were given. Such a value
     is put to other hooks as it is; hooks that are `same` (by seam) are taken to decide as they did, and what a record does
-    not hold at all is counted in `unknown`.
+    not hold at all is counted in `unknown`. `rules` are those among them that may fire only so often.
 
     `own` names the hooks ("name at seam") that a recorded sub-agent had of itself: what they decided stands, as do its
     seams at which a parent's hooks have no say. Those in the shadow are in the place of its parent's.
@@ -102,9 +102,9 @@ class Shadow:
 
     def __init__(
         self, hooks: HookSet, heard: Callable[[Difference], None] | None = None, again: bool = False,
-        own: frozenset[str] | None = None, same: frozenset[str] = frozenset(),
+        own: frozenset[str] | None = None, same: frozenset[str] = frozenset(), rules: Any = None,
     ) -> None:  # fmt: skip
-        self.hooks, self.again, self.own, self.same = hooks, again, own, same
+        self.hooks, self.again, self.own, self.same, self._rules = hooks, again, own, same, rules
         self._heard = heard
         self.differences: list[Difference] = []
         self.judged = self.unknown = 0
@@ -139,6 +139,7 @@ class Shadow:
         if spec.kind == "save" or (self.own is not None and not spec.inherited) or (self.again and spec.value is None):
             return
         self.judged += 1
+        self._count_as_then(run)
         hooks = getattr(self.hooks, spec.name)
         if spec.by_tool and hooks:
             call = context.call if spec.name == "after_tool_call" else context
@@ -168,6 +169,11 @@ class Shadow:
         if kind is not None:
             self._note(run, spec, kind, context, Words(str(mine), str(theirs), (mine.kept, theirs.kept)), aside.decisions)
 
+    def _count_as_then(self, run: Any) -> None:
+        """Rules of a past run that fire only so often have fired as often as they had then."""
+        if self._rules is not None:
+            self._rules.set_counts(run.journal.counts)
+
     def _note(
         self, run: Any, spec: SeamSpec, kind: Kind, context: Any, words: Words, by: Sequence[DecisionRecord]
     ) -> None:
@@ -195,6 +201,7 @@ class Shadow:
 
     async def read_again(self, run: Any, reply: Any) -> None:
         """A recorded reply: its text as the stages let it pass, then the whole message. What they held back is not on record."""
+        self._count_as_then(run)
         message, chunks = reply.message, self._made_of_chunks(reply)
         if "on_chunk" not in self.same or not chunks.touched:
             if chunks.refused or (chunks.touched and not self.hooks.on_chunk):

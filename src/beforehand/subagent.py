@@ -12,7 +12,7 @@ from .decisions import Deny, PendingApproval
 from .emitter import Emitter
 from .innerloops import no_channel, supervise
 from .results import RunResult
-from .plan import HookSource
+from .plan import AROUND, HookSource
 from .state import RunState
 from .calls import Suspend
 from .tools import Tool, ToolContext, ToolResult, tool
@@ -88,10 +88,6 @@ class _Child:
     async def resume(self, answers: Mapping[str, Any]) -> ToolResult:
         own = {call_id.removeprefix(f"{self.call_id}/"): answer for call_id, answer in answers.items() if answer is not None}
         return await self.work(self.talk.resume(own, check=False))
-
-
-AROUND = "around/"
-"""Stands before the keys of rules that a sub-agent has from its caller: both may have loaded the same file."""
 
 
 class _Counters:

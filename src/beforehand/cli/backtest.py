@@ -34,7 +34,7 @@ async def run_backtest(journal: str, hooks: tuple[Path, ...], since: int, as_jso
         return HookSet(source.current.hooks, loop)
 
     with _progress(as_json) as progress, closing(open_journal(journal, readonly=True)) as book:
-        report = await backtest(book, for_loop, since=since, progress=progress)
+        report = await backtest(book, for_loop, since=since, progress=progress, rules=source.rules)
     if as_json:
         counts = {"runs": report.runs, "values": report.values, "unknown": report.unknown, **report.counts}
         json_lines([*report.differences, counts])
