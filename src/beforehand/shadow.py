@@ -295,9 +295,13 @@ class TwinGuard:
         How often an effect is asked for depends on the pieces, so it counts once.
         """
         kind: Kind | None = None
-        decided = "shown" if stopped is None else f"Interrupt({stopped.reason or ''})"
+        decided = was = "shown"
+        if isinstance(stopped, HookFailed):
+            decided, was = f"failed: {stopped.why}", f"failed: {kind_of(stopped.why)}"
+        elif stopped is not None:
+            decided = was = f"Interrupt({stopped.reason or ''})"
         would = self._stopped or "shown"
-        kept = decided, self._kept or would
+        kept = was, self._kept or would
         if (stopped is None) != (self._stopped is None):
             kind = "newly_allowed" if self._stopped is None else "newly_blocked"
         elif stopped is None:

@@ -200,3 +200,11 @@ async def test_effects_at_the_pieces_of_a_reply_are_compared_live_too(tmp_path: 
     agent = Agent(model=ScriptedModel([text("done")]), shadow_hooks=[hook.on_chunk(lambda c: Queue("note") if c.final else None)])
     result = await agent.run("go")
     assert [(d.kind, d.seam, d.would) for d in result.shadow] == [("effects_differ", "on_chunk", "Queue")]
+
+
+async def test_a_failure_at_a_piece_of_a_reply_is_compared_live_too() -> None:
+    fails = hook.on_chunk(lambda chunk: chunk.nothing)
+    for shadow, found in ((hook.on_chunk(lambda chunk: None), [("newly_allowed", "on_chunk", "shown")]), (fails, [])):
+        agent = Agent(model=ScriptedModel([text("done")]), hooks=[fails], shadow_hooks=[shadow])
+        result = await agent.run("go", check=False)
+        assert [(d.kind, d.seam, d.would) for d in result.shadow] == found
