@@ -15,6 +15,8 @@ from .errors import ConfigError, JournalError, JournalUnreadable, RunChanged, Un
 from .history import History
 from .hooks.dispatch import UNSEEN
 from .hooks.group import HookGroup
+from .hooks.hook import Hook
+from .hooks.registry import HookSet
 from .ids import run_id_problem
 from .journal.chain import Record, seal
 from .journal.codec import message_of, read, read_error
@@ -46,11 +48,15 @@ async def begin_record(run: RunState, prompts: Sequence[Message], base: Mapping[
     journal: Store = run.plan.journal
     start = {
         "agent": run.plan.name, "loop": run.loop, "model": run.model.name, "provider": run.model.provider,
-        "tools": {tool.name: of_tool(tool) for tool in run.plan.tools}, "hooks": prints_of(_own(run)),
+        "tools": {tool.name: of_tool(tool) for tool in run.plan.tools}, "hooks": prints_of(each_hook(run.hooks)),
         "prompts": kept_all(prompts), "base": base, "limits": msgspec.to_builtins(run.limits), "poll_first": run.poll_first,
         "system": run.plan.system, "tool_mode": "sequential" if run.sequential else "parallel",
         "queue_modes": [run.queues.steering_mode, run.queues.follow_up_mode],
     }  # fmt: skip
+    if "after" not in base:  # the runs of a conversation have the same tools
+        start["specs"] = [tool.spec for tool in run.plan.tools]
+    if run.plan.hooks.rules is not None and (fired := {key: n for key, n in run.plan.hooks.rules.counts().items() if n}):
+        start["fired"] = fired
     if run.plan.recovery is not None and run.attempts.failures:
         start["attempts"] = [run.attempts.failures, run.attempts.last]
     if run.parent_call_id is not None:
@@ -72,9 +78,9 @@ async def begin_record(run: RunState, prompts: Sequence[Message], base: Mapping[
     RunLog(journal, head).begin(run)
 
 
-def _own(run: RunState) -> list[Any]:
-    """The run's hooks, without those that only hold a place for its shadow."""
-    each = [member for hook in run.hooks.hooks for member in (hook.members if isinstance(hook, HookGroup) else (hook,))]
+def each_hook(hooks: HookSet) -> list[Hook]:
+    """The hooks of a set one by one, without those that only hold a place for a shadow."""
+    each = [member for hook in hooks.hooks for member in (hook.members if isinstance(hook, HookGroup) else (hook,))]
     return [hook for hook in each if hook.where != UNSEEN]
 
 
@@ -167,8 +173,10 @@ class Recorded(msgspec.Struct):
         return read(self.past.start["limits"], Limits)  # type: ignore[no-any-return]
 
 
-def load(journal: Store, run_id: str) -> Recorded:
-    """A run from its records. Raises `UnknownRun`, and `JournalUnreadable` if they are not as they were written.
+def load(journal: Store, run_id: str, go_on: bool = True) -> Recorded:
+    """A run from its records, as it would `go_on` or as it went.
+
+    Raises `UnknownRun`, and `JournalUnreadable` if they are not as they were written.
 
     What a loss of power has left behind its end is dropped, and that is recorded and logged.
     """
@@ -177,7 +185,7 @@ def load(journal: Store, run_id: str) -> Recorded:
     if behind and (dropped := journal.drop_torn(head)) is not None:
         logger.warning("run %s: %s", run_id, dropped)
         head, records = journal.head(run_id), journal.records(run_id)
-    return Recorded(journal, head, read_past(_trusted(journal, head, records), go_on=True), run_id)
+    return Recorded(journal, head, read_past(_trusted(journal, head, records), go_on), run_id)
 
 
 def _trusted(journal: Store, head: Head, records: Sequence[Record]) -> Sequence[Record]:
@@ -264,7 +272,7 @@ async def take_up(
 
 async def _begin_again(run: RunState, recorded: Recorded, strict: bool) -> None:
     past = recorded.past
-    changed = differences(past.start, run.plan.tools, _own(run))
+    changed = differences(past.start, run.plan.tools, each_hook(run.hooks))
     if changed:
         said = "; ".join(changed)
         if strict:

@@ -21,6 +21,10 @@ OnAsk = Callable[[PendingApproval], Awaitable[HumanAnswer] | HumanAnswer]
 Instructions = Callable[[RunInfo], Awaitable[str] | str]
 
 
+AROUND = "around/"
+"""Stands before the keys of rules that a sub-agent has from its caller: both may have loaded the same file."""
+
+
 class HookSource:
     """Where an agent's hooks come from: a fixed set, unless rule files are watched.
 

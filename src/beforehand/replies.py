@@ -50,8 +50,8 @@ async def _take_up(run: RunState, past: Any) -> Reply:
     run.characters_released += past.released
     run.hook_queue, run.resend, run.askers = past.queue, past.resend, past.askers
     message = past.message
-    if run.shadow is not None and run.shadow.again and message is not None:
-        await run.shadow.read_again(run, message)
+    if run.shadow is not None and run.shadow.again:
+        await run.shadow.read_again(run, past)
     if message is not None:
         run.store(message)
         run.add_usage(message.usage, message.model)

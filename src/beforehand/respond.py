@@ -59,6 +59,8 @@ async def receive_reply(run: RunState, events: AsyncIterator[ModelEvent], by: Ou
         return await _interrupted(run, draft, stop.verdict, judged=complete is not None)
     except (Exception, asyncio.CancelledError, Stop) as error:
         run.scope = IDLE
+        if run.shadow is not None and isinstance(error, HookFailed) and error.seam == ON_CHUNK.name:
+            guard.compare(error)
         await _close(events)
         return await _cut(run, draft, error)
 

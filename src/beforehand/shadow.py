@@ -7,36 +7,53 @@ difference, that is recorded. `backtest.py` does the same over runs that are on 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, NamedTuple
 
 import msgspec
 
+from .comparing import GONE, Kind, Made, compare, kind_of
 from .contexts import digest_of
-from .decisions import Answer, Continue, Replace
+from .decisions import Interrupt
 from .detach import contained
 from .emitter import Emitter
 from .errors import HookFailed
 from .events import DecisionRecord
 from .frozen import Frozen, canonical
 from .hooks.check import Late
-from .hooks.dispatch import UNSEEN, Ruling, ask, fail, within
+from .hooks.dispatch import UNSEEN, Gone, Ruling, ask, fail, within
 from .hooks.group import narrowed
 from .hooks.hook import Hook
-from .history import HistoryView
 from .hooks.registry import HookSet
-from .messages import AssistantMessage, Request
-from .models.base import Model
-from .seams import BY_NAME, Context, IncomingMessage, SeamSpec
+from .messages import AssistantMessage
+from .seams import BY_NAME, IncomingMessage, SeamSpec
 from .stream.guard import Guard, Interrupted
-from .tools import as_result
 
 logger = logging.getLogger("beforehand")
 
-Kind = Literal["newly_blocked", "newly_allowed", "refused_differently", "rewritten_differently", "effects_differ"]
-KINDS: tuple[Kind, ...] = ("newly_blocked", "newly_allowed", "refused_differently", "rewritten_differently", "effects_differ")
-
 ON_CHUNK, ON_MESSAGE = BY_NAME["on_chunk"], BY_NAME["on_message"]
+
+class Watch:
+    """A hook in the shadow at work. `refused` says that its sandbox has asked for something that takes effect."""
+
+    refused = False
+
+
+WATCHING: ContextVar[Watch | None] = ContextVar("beforehand_watching", default=None)
+"""Set while hooks in the shadow are asked: a sandbox gives them no way to do anything."""
+
+
+@contextmanager
+def only_watching() -> Iterator[Watch]:
+    watch = Watch()
+    token = WATCHING.set(watch)
+    try:
+        yield watch
+    finally:
+        WATCHING.reset(token)
+
 
 PATIENCE, NO_PATIENCE = 5.0, 0.05
 """Seconds that a run waits for a hook in the shadow which has no timeout, and for one that was late before."""
@@ -75,53 +92,87 @@ class Words(NamedTuple):
 class Shadow:
     """The hooks in the shadow of one run. `again` says that the run is on record, and goes over its past only.
 
+    Of a reply, and of most results, the record holds what hooks have made of it, and not what they were given. Such a value
+    is put to other hooks as it is; hooks that are `same` (by seam) are taken to decide as they did, and what a record does
+    not hold at all is counted in `unknown`. `rules` are those among them that may fire only so often.
+
     `own` names the hooks ("name at seam") that a recorded sub-agent had of itself: what they decided stands, as do its
     seams at which a parent's hooks have no say. Those in the shadow are in the place of its parent's.
     """
 
     def __init__(
         self, hooks: HookSet, heard: Callable[[Difference], None] | None = None, again: bool = False,
-        own: frozenset[str] | None = None,
+        own: frozenset[str] | None = None, same: frozenset[str] = frozenset(), rules: Any = None,
     ) -> None:  # fmt: skip
-        self.hooks, self.again, self.own = hooks, again, own
+        self.hooks, self.again, self.own, self.same, self._rules = hooks, again, own, same, rules
         self._heard = heard
         self.differences: list[Difference] = []
-        self.judged = 0
+        self.judged = self.unknown = 0
         self.late: set[Any] = set()
         """The hooks that gave no answer in time (`Hook.identity`)."""
 
     def visiting(self, hooks: HookSet, also: Iterable[str] = ()) -> HookSet:
         """The run's own hooks, with a place holder at each seam where only the shadow has one (and at these `also`)."""
-        seams = {*also, *[hook.seam for hook in self.hooks.hooks]} - {"on_chunk", "get_api_key"}
+        seams = {hook.seam for hook in self.hooks.hooks if hook.spec.kind != "save"} - {"on_chunk", "get_api_key"} | {*also}
         holders = [Hook(seam=name, fn=_silent, name="shadow", where=UNSEEN) for name in BY_NAME if name in seams]
         return HookSet([*hooks.hooks, *[h for h in holders if not getattr(hooks, h.seam)]], hooks.loop) if holders else hooks
 
+    def inside(self, shadow: Shadow | None, hooks: HookSet) -> Shadow:
+        """The shadow of a sub-agent's run: these in the place of what its `hooks` have inherited, beside its own `shadow`.
+
+        Without one of its own, what its own hooks decide stands, and what those decide that are nobody's shadow's further out.
+        """
+        if shadow is not None:
+            return Shadow(shadow.hooks.inheriting(self.hooks), own=self.own)
+        inherited = {hook.identity for hook in hooks.inherited}
+        own = [f"{hook.name} at {hook.seam}" for hook in hooks.hooks if hook.identity not in inherited]
+        return Shadow(HookSet((), hooks.loop).inheriting(self.hooks), own=frozenset(own) | (self.own or frozenset()))
+
     async def judge(
         self, run: Any, spec: SeamSpec, context: Any,
-        decided: tuple[Ruling, Sequence[DecisionRecord], HookFailed | None], adopt: Any = None,
+        decided: tuple[Ruling, Sequence[DecisionRecord], HookFailed | None], adopt: Any = None, altered: bool = False,
     ) -> None:  # fmt: skip
-        """Ask the hooks in the shadow about a value, and note where they differ from what was `decided` (see `Made`)."""
-        if self.own is not None and not spec.inherited:
+        """Ask the hooks in the shadow about a value, and note where they differ from what was `decided` (see `Made`).
+
+        `altered`: the value is what was made of it, and what it was made of is not on record.
+        """
+        if spec.kind == "save" or (self.own is not None and not spec.inherited) or (self.again and spec.value is None):
             return
         self.judged += 1
+        self._count_as_then(run)
         hooks = getattr(self.hooks, spec.name)
         if spec.by_tool and hooks:
             call = context.call if spec.name == "after_tool_call" else context
             hooks = self.hooks.for_tool(spec.name, call.tool.name)
             if self.hooks.grouped and spec.name == "before_tool_call":
                 hooks = narrowed(hooks, context)
+        mine, given = Made(*decided), context
+        if altered or (self.again and spec.name == "after_tool_call" and mine.was_given_another(spec, context)):
+            if spec.name in self.same:
+                return
+            if hooks:
+                mine = mine.as_far_as_known
+            else:
+                given = mine.before_it(context)
         aside = Aside(self, run)
-        theirs = Made(Ruling(context, {}), aside.decisions)
+        theirs = Made(Ruling(given, {}), aside.decisions)
         if hooks:
-            try:
-                theirs = Made(await ask(aside, spec, hooks, context, adopt), aside.decisions)  # type: ignore[arg-type]
-            except HookFailed as error:
-                theirs = Made(theirs.ruling, aside.decisions, error)
-        mine = Made(*decided)
+            with only_watching() as watch:
+                try:
+                    theirs = Made(await ask(aside, spec, hooks, context, adopt), aside.decisions)  # type: ignore[arg-type]
+                except HookFailed as error:
+                    theirs = Made(theirs.ruling, aside.decisions, error)
+            if watch.refused and spec.name in self.same:
+                return
         theirs = theirs.beside(spec, mine, self.own) if self.own else theirs
-        kind = _compare(mine, theirs)
+        kind = compare(mine, theirs)
         if kind is not None:
             self._note(run, spec, kind, context, Words(str(mine), str(theirs), (mine.kept, theirs.kept)), aside.decisions)
+
+    def _count_as_then(self, run: Any) -> None:
+        """Rules of a past run that fire only so often have fired as often as they had then."""
+        if self._rules is not None:
+            self._rules.set_counts(run.journal.counts)
 
     def _note(
         self, run: Any, spec: SeamSpec, kind: Kind, context: Any, words: Words, by: Sequence[DecisionRecord]
@@ -148,18 +199,54 @@ class Shadow:
         """The guard of a reply, with the shadow's beside it."""
         return TwinGuard(self, run, guard, message_id, max_hold)
 
-    async def read_again(self, run: Any, message: AssistantMessage) -> None:
+    async def read_again(self, run: Any, reply: Any) -> None:
         """A recorded reply: its text as the stages let it pass, then the whole message. What they held back is not on record."""
+        self._count_as_then(run)
+        message, chunks = reply.message, self._made_of_chunks(reply)
+        if "on_chunk" not in self.same or not chunks.touched:
+            if chunks.refused or (chunks.touched and not self.hooks.on_chunk):
+                self._gone(run, ON_CHUNK, chunks)
+            elif message is not None:
+                await self._feed(run, message, chunks)
+        ruled = reply.ruling
+        if message is not None and (message.content or message.stop_reason not in ("error", "aborted")):
+            if ruled is not None or self.hooks.on_message:
+                context = IncomingMessage(run.info, message, message.origin, 0, run.history.view())
+                mine = _made_of(ruled, context)
+                await self.judge(run, ON_MESSAGE, context, mine, altered=mine.touched)
+        elif ruled is not None and (mine := _made_of(ruled, None)).refused:
+            self._gone(run, ON_MESSAGE, mine)
+
+    def _made_of_chunks(self, reply: Any) -> Made:
+        """What stages made of a reply, of which the record tells only who decided."""
+        made = [d for d in reply.decisions if d.seam == "on_chunk" and f"{d.hook} at on_chunk" not in (self.own or ())]
+        said = {d.verdict: d for d in reversed(made)}
+        ruling, failed = Ruling(None, {"text": GONE} if said.keys() & {"Replace", "Drop"} else {}), said.get("failed")
+        if (stop := said.get("Interrupt")) is not None:
+            ruling = ruling._replace(verdict=Interrupt(stop.reason))
+        return Made(ruling, made, failed and HookFailed(failed.hook, failed.seam, failed.where, failed.reason or ""))
+
+    def _gone(self, run: Any, spec: SeamSpec, mine: Made) -> None:
+        """Note what would be otherwise about a value that is not on record: it is sure where no hook would be asked."""
+        if spec.name in self.same:
+            return
+        if getattr(self.hooks, spec.name):
+            self.unknown += 1
+            return
+        theirs = Made(Ruling(None, {}), ())
+        theirs = theirs.beside(spec, mine, self.own) if self.own else theirs
+        kind = compare(mine, theirs)
+        if kind is not None:
+            self._note(run, spec, kind, None, Words(str(mine), str(theirs), (mine.kept, theirs.kept)), ())
+
+    async def _feed(self, run: Any, message: AssistantMessage, made: Made) -> None:
         twin = self.twin(run, Guard((), run.info, message.id, ask=_never, fail=_never, max_hold=None), message.id, None)
         channels: list[tuple[str, str, str | None]] = [("thinking", message.thinking, None), ("text", message.text, None)]
         channels += [("tool_call", call.arguments, call.id) for call in message.tool_calls]
         for kind, text, call_id in channels:
             if text:
                 await twin.feed(kind, text, call_id, final=True)
-        twin.compare(None)
-        if self.hooks.on_message and (message.content or message.stop_reason not in ("error", "aborted")):
-            context = IncomingMessage(run.info, message, message.origin, 0, run.history.view())
-            await self.judge(run, ON_MESSAGE, context, (Ruling(context, {}), (), None))
+        twin.compare(None, made.effects)
 
 
 class TwinGuard:
@@ -187,12 +274,13 @@ class TwinGuard:
             would = delta
             if self._theirs is not None:
                 try:
-                    would = await self._theirs.feed(kind, delta, call_id, final)
+                    with only_watching():
+                        would = await self._theirs.feed(kind, delta, call_id, final)
                 except Interrupted as stop:
                     self._stopped, would = f"Interrupt({stop.verdict.reason or ''})", ""
                 except HookFailed as error:
                     self._stopped, would = f"failed: {error.why}", ""
-                    self._kept = f"failed: {_kind_of(error.why)}"
+                    self._kept = f"failed: {kind_of(error.why)}"
             self._would.setdefault(channel, []).append(would)
         shown = await self._guard.feed(kind, delta, call_id, final)
         self._shown.setdefault(channel, []).append(shown)
@@ -201,12 +289,19 @@ class TwinGuard:
     def open_channels(self) -> list[tuple[str, str | None]]:
         return self._guard.open_channels()
 
-    def compare(self, stopped: Any) -> None:
-        """The reply is over: note where the shadow would have let other text pass."""
+    def compare(self, stopped: Any, effects: Iterable[str] | None = None) -> None:
+        """The reply is over: note where the shadow would have let other text pass, or had other `effects` than these.
+
+        How often an effect is asked for depends on the pieces, so it counts once.
+        """
         kind: Kind | None = None
-        decided = "shown" if stopped is None else f"Interrupt({stopped.reason or ''})"
+        decided = was = "shown"
+        if isinstance(stopped, HookFailed):
+            decided, was = f"failed: {stopped.why}", f"failed: {kind_of(stopped.why)}"
+        elif stopped is not None:
+            decided = was = f"Interrupt({stopped.reason or ''})"
         would = self._stopped or "shown"
-        kept = decided, self._kept or would
+        kept = was, self._kept or would
         if (stopped is None) != (self._stopped is None):
             kind = "newly_allowed" if self._stopped is None else "newly_blocked"
         elif stopped is None:
@@ -218,8 +313,25 @@ class TwinGuard:
                 decided, would = (repr(text)[:200] for text in texts)
                 same = next((i for i, (a, b) in enumerate(zip(*texts, strict=False)) if a != b), min(map(len, texts)))
                 kept = f"{len(texts[0])} characters", f"{len(texts[1])} characters, others from {same} on"
+            else:
+                made = [d for d in self._run.decisions[self._before :] if d.seam == ON_CHUNK.name]
+                mine_too = set(Made(Ruling(None, {}), made).effects if effects is None else effects)
+                theirs_too = set(Made(Ruling(None, {}), self._aside.decisions).effects)
+                if mine_too != theirs_too:
+                    kind = "effects_differ"
+                    decided, would = (" + ".join(sorted(effects)) or "let pass" for effects in (mine_too, theirs_too))
+                    kept = decided, would
         if kind is not None:
             self._shadow._note(self._run, ON_CHUNK, kind, None, Words(decided, would, kept), self._aside.decisions)
+
+
+def _made_of(ruled: Any, context: Any) -> Made:
+    """What a recorded ruling made of a reply."""
+    ruling = Ruling(context, {})
+    if ruled is None:
+        return Made(ruling, ())
+    heard = [(verdict, Gone(name, where)) for verdict, name, where in ruled.heard]
+    return Made(ruling.beside(ON_MESSAGE, heard, ruled.changes), ruled.decisions, ruled.failed)  # type: ignore[arg-type]
 
 
 _LONG = frozenset({"on_chunk", "before_provider_call", "authorize_request", "transform_context", "convert_to_llm"})
@@ -256,97 +368,3 @@ def _silent(_: Any) -> None:
 
 async def _never(*_: Any) -> Any:
     raise AssertionError("no stage, nothing to ask")
-
-
-# --- what counts as a difference -----------------------------------------------------------------
-
-
-class Made(NamedTuple):
-    """What a set of hooks made of a value: the ruling, their decisions, and the failure that ended it."""
-
-    ruling: Ruling
-    decisions: Sequence[DecisionRecord]
-    failed: HookFailed | None = None
-
-    @property
-    def refused(self) -> bool:
-        verdict = self.ruling.verdict
-        return self.failed is not None or (verdict is not None and not isinstance(verdict, Answer | Continue | Replace))
-
-    @property
-    def effects(self) -> list[str]:
-        return sorted(effect for decision in self.decisions for effect in decision.effects)
-
-    def value(self, field: str) -> Any:
-        """What a field came to: as replaced, or as it was."""
-        return self.ruling.changes.get(field, getattr(self.ruling.context, field, None))
-
-    def beside(self, spec: SeamSpec, whole: Made, own: frozenset[str]) -> Made:
-        """This, with what those hooks have decided that are named in `own`, as it is in the `whole`."""
-        decisions = [d for d in whole.decisions if f"{d.hook} at {spec.name}" in own]
-        heard = [(verdict, hook) for verdict, hook in whole.ruling.heard if f"{hook.name} at {spec.name}" in own]
-        rewritten = any([d.verdict == "Replace" for d in decisions])  # whose part it was is not on record
-        ruling = self.ruling.beside(spec, heard, whole.ruling.changes if rewritten else {})
-        failed = whole.failed if whole.failed is not None and f"{whole.failed.hook} at {spec.name}" in own else None
-        return Made(ruling, [*self.decisions, *decisions], self.failed or failed)
-
-    @property
-    def kept(self) -> str:
-        """The same without what an error says, which often quotes the value. The reasons are the hooks' own words."""
-        said = str(self)
-        whys = [d.reason for d in self.decisions if d.verdict in ("failed", "failed_open")]
-        for why in [*whys, self.failed.why if self.failed is not None else None]:
-            said = said.replace(why, _kind_of(why)) if why else said
-        return said
-
-    def __str__(self) -> str:
-        if self.failed is not None:
-            return f"failed: {self.failed.why}"
-        parts = []
-        verdict = self.ruling.verdict
-        if verdict is not None:
-            reasons = [getattr(verdict, f, None) for f in ("reason", "prompt", "feedback")]
-            parts.append(f"{type(verdict).__name__}({next(filter(None, reasons), '')})")
-        if self.ruling.changes:
-            parts.append(f"Replace({', '.join(self.ruling.changes)})")
-        return " + ".join([*parts, *self.effects]) or "let pass"
-
-
-def _kind_of(why: str) -> str:
-    """What kind of failure it was: "raised ValueError", of "raised ValueError: ..."."""
-    return why.partition(":")[0]
-
-
-def _compare(mine: Made, theirs: Made) -> Kind | None:
-    if mine.refused != theirs.refused:
-        return "newly_blocked" if theirs.refused else "newly_allowed"
-    if mine.refused:
-        same = (mine.failed and mine.failed.why) == (theirs.failed and theirs.failed.why)
-        same = same and mine.ruling.verdict == theirs.ruling.verdict
-        return None if same else "refused_differently"
-    if _plain(mine.ruling.verdict) != _plain(theirs.ruling.verdict):
-        return "rewritten_differently"
-    for field in {**mine.ruling.changes, **theirs.ruling.changes}:
-        if _plain(mine.value(field)) != _plain(theirs.value(field)):
-            return "rewritten_differently"
-    return None if mine.effects == theirs.effects else "effects_differ"
-
-
-def _as_result(value: Any) -> Any:
-    try:
-        return as_result(value)
-    except TypeError:  # no result: the call is refused
-        return value
-
-
-def _plain(value: Any) -> bytes:
-    """A value to compare: a model by its name, a history as the messages in it, an answer as the result it comes to."""
-    if isinstance(value, Answer):
-        value = value.value if isinstance(value.value, AssistantMessage) else _as_result(value.value)
-    if isinstance(value, Model):
-        return f"{value.provider}:{value.name}".encode()
-    if isinstance(value, Context):
-        return canonical([value.system, list(value.messages), [tool.name for tool in value.tools]])
-    if isinstance(value, Request):
-        return canonical([value.system, list(value.messages), value.tools, value.options])
-    return canonical(list(value) if isinstance(value, HistoryView) else value)

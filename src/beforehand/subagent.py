@@ -12,7 +12,7 @@ from .decisions import Deny, PendingApproval
 from .emitter import Emitter
 from .innerloops import no_channel, supervise
 from .results import RunResult
-from .plan import HookSource
+from .plan import AROUND, HookSource
 from .state import RunState
 from .calls import Suspend
 from .tools import Tool, ToolContext, ToolResult, tool
@@ -38,6 +38,7 @@ class _Child:
         self.parent, self.call_id, self.inherit = parent, call_id, inherit
         plan = agent.plan
         hooks = plan.hooks
+        self.shadow = parent.shadow if inherit else None
         if inherit:
             hooks = HookSource(plan.hooks.current.inheriting(parent.hooks), _counters(plan.hooks, parent.plan.hooks))
         on_ask = no_channel if parent.plan.on_ask is no_channel else plan.on_ask or parent.plan.on_ask
@@ -47,7 +48,7 @@ class _Child:
         plan = msgspec.structs.replace(plan, hooks=hooks, on_ask=on_ask, journal=parent.plan.journal)
         heard_by = [parent.emit] if events and parent.events.heard else ()
         listeners = Emitter(heard_by, parent=agent._listeners, observers=parent.events.observers)
-        self.talk = _ChildConversation(plan, listeners, call_id, parent.run_id)
+        self.talk = _ChildConversation(plan, listeners, call_id, parent.run_id, self.shadow)
         self.counted_cost = 0.0
 
     async def begin(self, prompt: str) -> Any:
@@ -69,6 +70,8 @@ class _Child:
         self.parent.usage_cost += result.cost - self.counted_cost
         self.counted_cost = result.cost
         self.parent.decisions.extend(d for d in result.decisions if d not in self.parent.decisions)
+        if self.shadow is not None:
+            self.shadow.differences += [d for d in result.shadow if d not in self.shadow.differences]
         if result.stop_reason == "suspended":
             # Children number their calls alike, so their ids carry the call they happen in.
             pending = [
@@ -85,10 +88,6 @@ class _Child:
     async def resume(self, answers: Mapping[str, Any]) -> ToolResult:
         own = {call_id.removeprefix(f"{self.call_id}/"): answer for call_id, answer in answers.items() if answer is not None}
         return await self.work(self.talk.resume(own, check=False))
-
-
-AROUND = "around/"
-"""Stands before the keys of rules that a sub-agent has from its caller: both may have loaded the same file."""
 
 
 class _Counters:
@@ -121,13 +120,16 @@ def _nobody(pending: PendingApproval) -> Deny:
 class _ChildConversation(Conversation):
     """A conversation whose runs say inside which call they happen."""
 
-    def __init__(self, plan: Any, listeners: Emitter, call_id: str, parent_run_id: str) -> None:
+    def __init__(self, plan: Any, listeners: Emitter, call_id: str, parent_run_id: str, shadow: Any) -> None:
         super().__init__(plan, (), listeners)
-        self._call_id, self._parent_run_id = call_id, parent_run_id
+        self._call_id, self._parent_run_id, self._shadow = call_id, parent_run_id, shadow
 
     def _new_run(self, run_id: str | None, deps: Any, limits: Any) -> RunState:
         run = super()._new_run(run_id, deps, limits)
         run.parent_call_id, run.parent_run_id = self._call_id, self._parent_run_id
+        if self._shadow is not None:
+            run.shadow = self._shadow.inside(run.shadow, self.plan.hooks.current)
+            run.hooks = run.shadow.visiting(run.hooks)
         return run
 
 

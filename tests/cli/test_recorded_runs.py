@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from beforehand import Agent, CustomMessage, tool
+from beforehand import Agent, Ask, CustomMessage, hook, tool
 from beforehand.journal import Journal
 from beforehand.testing import ScriptedModel, tool_call
 from cli.command import COMMAND, beforehand, calls, endpoint, says
-from reading.recorded import cut, looks, pay, pays, teller, text, with_sub_agent
+from reading.recorded import cut, look, looks, pay, pays, teller, text, with_sub_agent
 
 Run = Callable[..., Any]
 
@@ -433,8 +433,11 @@ def test_to_look_makes_no_file(here: Path, run_here: Run) -> None:
 
 # --- hostile text ----------------------------------------------------------------------------------
 
-EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnp.exe\r\x08"
-STEERING = {"\x1b", "\x07", "\x9b", "\u202e", "\r", "\x08"}
+EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnp.exe\r\x08un\u200bseen\ufeff\U000e0041\U000e0101"
+STEERING = {"\x1b", "\x07", "\x9b", "\u202e", "\r", "\x08", "\u200b", "\ufeff", "\U000e0041", "\U000e0101"}
+NO_LOOKS = {
+    "label": "no looks", "target": "tool", "event": "before", "tools": ["look"], "actions": [{"type": "block", "reason": "no"}]
+}  # fmt: skip
 
 
 def test_what_a_model_or_a_tool_writes_cannot_steer_the_terminal(here: Path, run_here: Run) -> None:
@@ -448,15 +451,37 @@ def test_what_a_model_or_a_tool_writes_cannot_steer_the_terminal(here: Path, run
     for words in (("runs",), ("trace", "r"), ("trace", "--hooks"), ("approvals",), ("runs", "--json"), ("trace", "r", "--json")):
         told = run_here(*words)
         assert told.code == 0, told.err
-        assert not STEERING & set(told.out), words
+        assert STEERING & set(told.out) == set(), words
     for words in (("export", "r"), ("export", "r", "--raw"), ("approvals", "--json"), ("trace", "--hooks", "--json")):
         told = run_here(*words)
         assert told.code == 0 and not STEERING & set(told.out), words
         assert all([json.loads(line) for line in told.out.splitlines()]), words
     assert json.loads(run_here("export", "r").out.splitlines()[0])["content"] == f"hello {EVIL}"
     assert r"hello \x1b]0;owned\x07" in run_here("runs").out
+    (here / "rules.json").write_text(json.dumps([NO_LOOKS]))
+    for options in ((), ("--json",)):
+        told = run_here("backtest", "--hooks", "rules.json", *options)
+        assert told.code == 0 and "owned" in told.out and not STEERING & set(told.out), told.err
     refused = run_here("trace", f"x{EVIL}")
     assert not STEERING & set(refused.err)
+
+
+def test_a_person_who_answers_sees_what_would_not_be_seen(here: Path, run_here: Run) -> None:
+    hidden = "".join([chr(0xE0000 + ord(letter)) for letter in "--force"])
+    asks = hook.before_tool_call(lambda call: Ask("May it?"))
+    agent = Agent(model=ScriptedModel([looks(f"here{hidden}")]), tools=[look], hooks=[asks], journal=here / "runs.db")
+    record(agent, "go", run_id="r")
+    told = run_here("approvals")
+    assert r"here\U000e002d\U000e002d\U000e0066" in told.out
+    assert json.loads(run_here("approvals", "--json").out)["pending"]["args"]["at"] == f"here{hidden}"
+
+
+def test_an_id_that_is_no_text_names_no_run(here: Path, run_here: Run) -> None:
+    record(Agent(model=ScriptedModel([text("x")]), journal=here / "runs.db"))
+    for words in (("trace", "r\udcff"), ("export", "r\udcff"), ("trace", "--hooks", "r\udcff")):
+        told = run_here(*words)
+        assert (told.code, told.err.count("\n")) == (2, 1)
+        assert "no run 'r\\udcff' is recorded" in told.err
 
 
 def test_a_list_of_no_runs_says_so(here: Path, run_here: Run) -> None:

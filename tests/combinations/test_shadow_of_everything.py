@@ -19,7 +19,7 @@ from journal.cutting import all_records, cut, parents, uncertain
 from journal.stories import came_to
 
 Seen = Counter[tuple[str, int, str | None]]
-WATCHED = [spec.name for spec in SEAMS if spec.name not in ("on_chunk", "get_api_key")]
+WATCHED = [spec.name for spec in SEAMS if spec.name not in ("on_chunk", "get_api_key", "after_turn")]
 
 
 def watchers(seen: Seen) -> list[Hook]:

@@ -11,7 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from beforehand import Agent, Block, Hook, Interrupt, Limits, Queue, Replace, Resend, UserMessage, hook, tool
+from beforehand import Agent, Approve, Ask, Block, Hook, Interrupt, Limits, Queue, Replace, Resend, UserMessage, hook, tool
+from beforehand.backtest import backtest
+from beforehand.hooks.registry import HookSet
 from beforehand.seams import BY_NAME
 from beforehand.testing import ScriptedModel, text, tool_call
 
@@ -255,3 +257,91 @@ async def test_a_timeout_that_somebody_has_set_holds_for_the_shadow_too(timeout:
 
     assert result.text == "all sent"
     assert {(d.kind, "within 0.01 s" in d.would) for d in result.shadow} == {("newly_blocked", True)}
+
+
+# --- sub-agents -----------------------------------------------------------------------------------
+
+
+def refuses(name: str, to: str) -> Hook:
+    return Hook(seam="before_tool_call", fn=lambda call: Block(name) if call.args.get("to") == to else None, name=name)
+
+
+async def with_clerk(path: Path, hooks: Any, shadow: Any, *, own: Any = (), own_shadow: Any = (), inherit: bool = True) -> Any:
+    """A run whose sub-agent sends to three people, with what the shadow had found by its end: live, and in a backtest."""
+    calls = [tool_call("send", {"to": name}) for name in ("Ada", "Bob", "Eve")]
+    child = Agent(model=ScriptedModel([calls, text("sent")]), tools=[send], hooks=own, shadow_hooks=own_shadow)
+    agent = Agent(
+        model=ScriptedModel([tool_call("clerk", {"prompt": "go"}, id="c1"), text("done")]), hooks=hooks, shadow_hooks=shadow,
+        tools=[child.as_tool("clerk", "Sends.", inherit=inherit)], journal=path,
+    )  # fmt: skip
+    result = await agent.run("go", run_id="r")
+    report = await backtest(agent.plan.journal, lambda loop: HookSet(shadow, loop))
+    return [(d.kind, d.decided, d.would, d.run_id) for d in result.shadow], [
+        (d.kind, d.decided, d.would, d.run_id) for d in report.differences
+    ]
+
+
+async def test_what_a_sub_agent_does_is_put_to_the_shadow_too(tmp_path: Path) -> None:
+    first, second = refuses("no Ada", "Ada"), refuses("no Bob", "Bob")
+
+    live, again = await with_clerk(tmp_path / "a.db", [first], [second], own=[refuses("no Eve", "Eve")])
+
+    assert live == again == [
+        ("newly_allowed", "Block(no Ada)", "let pass", "r/c1"), ("newly_blocked", "let pass", "Block(no Bob)", "r/c1"),
+    ]  # fmt: skip
+
+
+async def test_a_sub_agents_own_shadow_is_asked_beside_its_parents(tmp_path: Path) -> None:
+    live, _ = await with_clerk(
+        tmp_path / "a.db", [], [refuses("no Bob", "Bob")], own=[refuses("no Eve", "Eve")], own_shadow=[refuses("no Ada", "Ada")]
+    )
+    assert [(kind, would) for kind, _, would, _ in live] == [
+        ("newly_blocked", "Block(no Ada)"), ("newly_blocked", "Block(no Bob)"), ("newly_allowed", "let pass"),
+    ]  # fmt: skip
+
+
+async def test_a_sub_agent_that_inherits_nothing_is_not_in_the_shadow(tmp_path: Path) -> None:
+    assert await with_clerk(tmp_path / "a.db", [refuses("no Ada", "Ada")], [refuses("no Bob", "Bob")], inherit=False) == ([], [])
+
+
+@pytest.mark.parametrize("own_shadow", [False, True])
+async def test_what_an_agent_in_between_decides_stands_further_in(own_shadow: bool, tmp_path: Path) -> None:
+    calls = [tool_call("send", {"to": name}) for name in ("Ada", "Bob")]
+    inner = Agent(model=ScriptedModel([calls, text("sent")]), tools=[send], shadow_hooks=[refuses("no Eve", "Eve")] * own_shadow)
+    middle = Agent(
+        model=ScriptedModel([tool_call("inner", {"prompt": "go"}, id="c2"), text("done")]), hooks=[refuses("no Ada", "Ada")],
+        tools=[inner.as_tool("inner", "Sends.")],
+    )  # fmt: skip
+    outer, shadow = [refuses("no Eve", "Eve")], [refuses("no Bob", "Bob")]
+    agent = Agent(
+        model=ScriptedModel([tool_call("middle", {"prompt": "go"}, id="c1"), text("done")]), hooks=outer, shadow_hooks=shadow,
+        tools=[middle.as_tool("middle", "Has it sent.")], journal=tmp_path / "a.db",
+    )  # fmt: skip
+
+    result = await agent.run("go", run_id="r")
+
+    wanted = [("newly_blocked", "Block(no Bob)", "r/c1/c2")]
+    assert [(d.kind, d.would, d.run_id) for d in result.shadow] == wanted
+    if not own_shadow:  # that one is not known to a backtest
+        report = await backtest(agent.plan.journal, lambda loop: HookSet(shadow, loop))
+        assert [(d.kind, d.would, d.run_id) for d in report.differences] == wanted
+        assert (await backtest(agent.plan.journal, lambda loop: HookSet(outer, loop))).differences == ()
+
+
+async def test_what_a_sub_agent_did_before_it_waited_is_told_once() -> None:
+    asks = Hook(seam="before_tool_call", fn=lambda call: Ask("May it?") if call.args.get("to") == "Bob" else None, name="asks")
+    calls = [tool_call("send", {"to": name}) for name in ("Ada", "Bob")]
+    child = Agent(model=ScriptedModel([calls, text("sent")]), tools=[send], hooks=[asks])
+    agent = Agent(
+        model=ScriptedModel([tool_call("clerk", {"prompt": "go"}, id="c1"), text("done")]),
+        tools=[child.as_tool("clerk", "Sends.")], shadow_hooks=[refuses("no Ada", "Ada"), refuses("no Bob", "Bob")],
+    )  # fmt: skip
+    talk = agent.conversation()
+
+    waiting = await talk.run("go", run_id="r")
+    result = await talk.resume({pending.call_id: Approve() for pending in waiting.pending})
+
+    assert result.stop_reason == "completed"
+    assert [(d.kind, d.would) for d in result.shadow] == [
+        ("newly_blocked", "Block(no Ada)"), ("refused_differently", "Block(no Bob)"),
+    ]  # fmt: skip

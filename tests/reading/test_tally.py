@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from beforehand import Agent, hook
+from beforehand.journal import Record
 from beforehand.journal.tally import HookTally, tally
 from beforehand.testing import ScriptedModel
 from reading.recorded import looks, pays, teller, text
@@ -47,6 +50,16 @@ async def test_hooks_that_decide_nothing_are_timed_too(tmp_path: Path) -> None:
     assert found["slow"].p50 is not None and found["quick"].p50 is not None
     assert found["slow"].p50 > found["quick"].p50
     assert found["slow"].p95 == found["slow"].p50
+
+
+def test_half_of_the_times_are_at_most_the_median() -> None:
+    def asked(took: int, n: int) -> Record:
+        body = msgspec.json.encode({"seam": "before_turn", "hooks": ["watches"], "took": [took]})
+        return Record("r", n, 0, "ruling", body)
+
+    for times, median, late in [([1, 9], 1, 9), ([1, 2, 9], 2, 9), ([*range(1, 101)], 50, 95)]:
+        (found,) = tally([asked(took, n) for n, took in enumerate(times, 1)])
+        assert (found.p50, found.p95) == (median / 1e6, late / 1e6)
 
 
 async def test_a_hook_that_failed_counts_as_asked_and_timed(tmp_path: Path) -> None:

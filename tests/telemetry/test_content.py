@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from beforehand import (
-    Agent, Approve, Ask, Edit, Image, Replace, Text, ToolContext, ToolMessage, ToolResult, UserMessage, hook, tool,
+    Agent, Approve, Ask, Audio, Edit, Image, Replace, Text, ToolContext, ToolMessage, ToolResult, UserMessage, Video, hook, tool,
 )  # fmt: skip
 from beforehand.testing import ScriptedModel, text, thinking, tool_call
 
@@ -149,4 +149,23 @@ async def test_a_description_that_json_cannot_express_is_recorded_all_the_same(r
 
     agent = Agent(model=ScriptedModel([text("end")]), tools=[odd], listeners=[recorder.listener(capture_content=True)])
     await agent.run("go")
-    assert "Looks." in said(recorder, "chat scripted", "tool.definitions")
+    (definition,) = said(recorder, "chat scripted", "tool.definitions")
+    assert (definition["name"], definition["description"]) == ("odd", "Looks.\ud800")
+
+
+async def test_sounds_films_and_pictures_are_parts_like_others(recorder: Recorder) -> None:
+    content = (
+        Text("see"), Audio("aGk=", format="mp3"), Video("https://example.org/a.mp4"), Video("data:video/webm;base64,aGk="),
+        Image(data="aGk=", media_type="image/gif"), Image(url="data:image/png;base64,aGk="),
+    )  # fmt: skip
+    await Agent(model=ScriptedModel([text("ok")]), listeners=[recorder.listener(capture_content=True)]).run(UserMessage(content))
+
+    (message,) = said(recorder, "chat scripted", "input.messages")
+    assert message["parts"] == [
+        {"type": "text", "content": "see"},
+        {"type": "blob", "modality": "audio", "mime_type": "audio/mp3", "content": "aGk="},
+        {"type": "uri", "modality": "video", "uri": "https://example.org/a.mp4"},
+        {"type": "blob", "modality": "video", "mime_type": "video/webm", "content": "aGk="},
+        {"type": "blob", "modality": "image", "mime_type": "image/gif", "content": "aGk="},
+        {"type": "blob", "modality": "image", "mime_type": "image/png", "content": "aGk="},
+    ]

@@ -12,7 +12,7 @@ import typer
 
 from .overview import Grouped, add_examples
 from .recorded import RUNS_DB, JournalPath, KeyEnv, Since, add_commands, key_from
-from .terminal import console_for, refuse_together, reported
+from .terminal import console_for, refuse_together, reported, safe
 
 app = typer.Typer(
     help="An agent core whose hooks run before a decision can no longer be taken back.",
@@ -209,7 +209,7 @@ def try_(
     with reported(debug):
         from ..rules import load_rules, try_rules
 
-        print(try_rules(load_rules(paths), on))
+        print(safe(str(try_rules(load_rules(paths), on))))
 
 
 BacktestHooks = Annotated[

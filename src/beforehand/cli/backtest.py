@@ -11,11 +11,13 @@ from typing import Any
 
 from ..assembly import load_hooks
 from ..backtest import Backtest, backtest
+from ..comparing import KINDS
 from ..hooks.registry import HookSet
 from ..journal import open_journal
-from ..shadow import KINDS, Difference
+from ..shadow import Difference
 from .lines import json_lines
 from .printer import one_line
+from .terminal import complain, safe
 
 TITLES = {
     "newly_blocked": "newly blocked", "newly_allowed": "newly allowed", "refused_differently": "refused differently",
@@ -32,18 +34,22 @@ async def run_backtest(journal: str, hooks: tuple[Path, ...], since: int, as_jso
         return HookSet(source.current.hooks, loop)
 
     with _progress(as_json) as progress, closing(open_journal(journal, readonly=True)) as book:
-        report = await backtest(book, for_loop, since=since, progress=progress)
+        report = await backtest(book, for_loop, since=since, progress=progress, rules=source.rules)
     if as_json:
-        json_lines([*report.differences, {"runs": report.runs, "values": report.values, **report.counts}])
+        counts = {"runs": report.runs, "values": report.values, "unknown": report.unknown, **report.counts}
+        json_lines([*report.differences, counts])
     else:
         _print(report, examples)
     for problem in report.unreadable:
-        print(f"not gone over: {problem}", file=sys.stderr)
+        complain(f"not gone over: {problem}")
     return report
 
 
 def _print(report: Backtest, examples: int) -> None:
     print(f"{report.runs} run{'' if report.runs == 1 else 's'}, {report.values} values at gate and shape seams")
+    if report.unknown:
+        refused = "1 reply was refused and is" if report.unknown == 1 else f"{report.unknown} replies were refused and are"
+        print(f"{refused} on no record: what these hooks would have made of that is not known")
     if not report.differences:
         print("no change")
         return
@@ -61,7 +67,7 @@ def _line(d: Difference) -> str:
     place = f"run {d.run_id[:12]}, turn {d.turn}, {d.seam}" + (f", call {d.call_id}" if d.call_id else "")
     by = f" by {d.hook} ({d.where})" if d.hook else ""
     about = f"  {d.about}" if d.about else ""
-    return one_line(f"{place}: was {d.decided}, would be {d.would}{by}{about}")
+    return safe(one_line(f"{place}: was {d.decided}, would be {d.would}{by}{about}"))
 
 
 @contextmanager

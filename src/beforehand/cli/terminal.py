@@ -26,13 +26,17 @@ INTERRUPTED = 130
 """Exit code after Ctrl-C."""
 
 
-_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""What makes a terminal do something else than show text: escape sequences, and marks that turn the order of text round."""
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
+    "\xad\u180e\u200b\u2060-\u2064\u206a-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e01ef]"
+)
+"""What makes a terminal do something else than show text: escape sequences, marks that turn the order of text round, and text
+that nobody sees. What joins the parts of letters and pictures is not among it."""
 
 
 def safe(text: str) -> str:
     """`text` as a terminal may show it, whoever wrote it: what is no text is shown as an escape. Lines and tabs stay."""
-    return text if text.isprintable() else _UNSAFE.sub(_escaped, text)
+    return text if text.isascii() and text.isprintable() else _UNSAFE.sub(_escaped, text)
 
 
 def print_json(lines: Iterable[bytes]) -> None:
@@ -68,11 +72,11 @@ def _safe_json(line: bytes) -> bytes:
 
 def _escaped(found: re.Match[str]) -> str:
     code = ord(found[0])
-    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 1 << 16 else f"\\U{code:08x}"
 
 
 def _as_json(found: re.Match[str]) -> str:
-    return f"\\u{ord(found[0]):04x}"
+    return json.dumps(found[0])[1:-1]
 
 
 @contextmanager

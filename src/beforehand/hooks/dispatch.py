@@ -192,7 +192,7 @@ UNSEEN = "(shadow)"
 """Where the place holders are "defined" that make a run visit seams at which only its shadow has hooks."""
 
 
-class _Gone(NamedTuple):
+class Gone(NamedTuple):
     """A hook that decided then and is not registered now."""
 
     name: str
@@ -271,7 +271,7 @@ def repeat_effects(run: RunState, past: Any) -> None:
 def _recalled(run: RunState, spec: SeamSpec, hooks: Sequence[Hook], context: Any, past: Any) -> Ruling:
     repeat_effects(run, past)
     heard = [
-        (verdict, next((h for h in hooks if (h.name, h.where) == (name, where)), _Gone(name, where)))
+        (verdict, next((h for h in hooks if (h.name, h.where) == (name, where)), Gone(name, where)))
         for verdict, name, where in past.heard
     ]
     known = {name: value for name, value in past.changes.items() if name in context.__struct_fields__}

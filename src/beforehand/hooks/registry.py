@@ -52,6 +52,11 @@ class HookSet:
             self._by_tool[seam, tool] = found
         return found
 
+    @property
+    def inherited(self) -> tuple[Hook, ...]:
+        """Those that are a parent's."""
+        return self._inherited
+
     def for_loop(self, loop: str) -> HookSet:
         """This set for an inner loop: those of its hooks that apply there. What a parent has asked for stays."""
         return HookSet(self.hooks, loop, self._inherited)

@@ -58,6 +58,21 @@ def prints_of(hooks: Sequence[Any]) -> dict[str, str]:
     return {name: of_hook(hook) for name, hook in _named(hooks).items()}
 
 
+def same_at(then: dict[str, str], hooks: Sequence[Any]) -> frozenset[str]:
+    """The seams at which these hooks are those whose fingerprints were `then`, in the same order."""
+    now: dict[str, list[tuple[str, str]]] = {}
+    for name, mark in prints_of(hooks).items():
+        now.setdefault(name.rpartition(" at ")[2], []).append((name, mark))
+    was: dict[str, list[tuple[str, str]]] = {}
+    for name, mark in then.items():
+        was.setdefault(name.rpartition(" at ")[2], []).append((name, mark))
+    return frozenset([
+        seam for seam, marks in now.items()
+        if [name for name, _ in marks] == [name for name, _ in was.get(seam, ())]
+        and all([_same(a, b) for (_, a), (_, b) in zip(was[seam], marks, strict=True)])
+    ])  # fmt: skip
+
+
 def _named(hooks: Sequence[Any]) -> dict[str, Any]:
     named: dict[str, Any] = {}
     for hook in hooks:

@@ -60,6 +60,10 @@ class PastReply(msgspec.Struct):
     error: RunError | None
     wasted: Usage
     model: str
+    decisions: list[DecisionRecord] = []
+    """What hooks had decided on the way."""
+    ruling: PastRuling | None = None
+    """What they made of the whole message. Only where other hooks are asked about it."""
 
 
 class Recall:
@@ -141,7 +145,7 @@ class Recall:
     def past_ruling(self, run: Any, seam: str, call_id: str | None) -> PastRuling | None:
         """What the hooks of this seam decided about this, if they have been asked."""
         data = self._past_ruling_of_call(seam, call_id) if call_id is not None else self._past_ruling_on_line(seam)
-        if data is None or (data.get("again") and not self.line):
+        if data is None or (data.get("again") and not self.line and "failed" not in data):
             return None
         around = {"run_id": run.run_id, "loop": run.loop, "turn": run.turn, "seam": seam, "call_id": call_id}
         if data.get("fired"):
@@ -151,6 +155,9 @@ class Recall:
         for inside, inner_id, inner in self._lambdas(run, call_id, data):
             decided += [read_decision(d, **{**around, "seam": inside, "call_id": inner_id}) for d in inner.get("decisions", ())]
             effects += [read_effect(effect) for effect in inner.get("effects", ())]
+        return self._as_ruled(run, data, effects, decided)
+
+    def _as_ruled(self, run: Any, data: dict[str, Any], effects: list[Effect], decided: list[DecisionRecord]) -> PastRuling:
         return PastRuling(
             read_changes(data.get("changes", {}), run),
             [(read_verdict(v), v_hook, v_where) for v, v_hook, v_where in data.get("heard", ())],
@@ -201,7 +208,7 @@ class Recall:
         """The reply to the request that would leave now, if it is recorded."""
         if self._answer() != "reply":
             return None
-        line, judged = self.line, []
+        line, judged, told = self.line, [], len(run.decisions)
         while line[0].kind != "reply":
             judged.append(line.popleft())
         item = line.popleft()
@@ -210,6 +217,7 @@ class Recall:
         for before in judged:  # seam 10 about this reply, and what the core mended in it
             if before.kind in ("ruling", "note"):
                 self._decided(run, before.data["seam"], before.data)
+        ruled = next((i.data for i in reversed(judged) if self.rehearsal and i.data.get("seam") == "on_message"), None)
         interrupt = data.get("interrupt")
         return PastReply(
             item.message, None if interrupt is None else read(interrupt, Interrupt), data.get("aborted", False),
@@ -217,6 +225,8 @@ class Recall:
             tuple([(name, where) for name, where in data.get("askers", ())]), data.get("released", 0),
             None if data.get("error") is None else read_error(data["error"]),
             read(data["usage"], Usage) if "usage" in data else NO_USAGE, data.get("model", ""),
+            made := run.decisions[told:],
+            None if ruled is None else self._as_ruled(run, ruled, [], [d for d in made if d.seam == "on_message"]),
         )  # fmt: skip
 
     def _decided(self, run: Any, seam: str, data: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from math import ceil
 
 import msgspec
 
@@ -116,4 +117,4 @@ def _quantile(times: Sequence[float], part: float) -> float | None:
     if not times:
         return None
     ordered = sorted(times)
-    return ordered[min(len(ordered) - 1, int(part * len(ordered)))]
+    return ordered[ceil(part * len(ordered)) - 1]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
 
-from ..messages import AssistantMessage, Content, Image, Message, Request, Text, Thinking, ToolCall, ToolMessage, clean, text_of
+from ..messages import (
+    AssistantMessage, Audio, Content, Message, Request, Text, Thinking, ToolCall, ToolMessage, Video, clean, text_of,
+)  # fmt: skip
 
 _FINISH = {"tool_calls": "tool_call", "refusal": "content_filter", "aborted": "error"}
 _encode = msgspec.json.Encoder(enc_hook=str).encode
@@ -16,7 +19,9 @@ def as_json(value: Any) -> str:
     """JSON text. What JSON does not know goes in as its text."""
     try:
         return _encode(value).decode()
-    except Exception:  # a lone surrogate, a key that is no string: content is a courtesy, and never an error
+    except UnicodeEncodeError:  # half a character is an escape
+        return json.dumps(msgspec.to_builtins(value, str_keys=True, enc_hook=str))
+    except Exception:  # a key that is no string: content is a courtesy, and never an error
         return _encode(clean(repr(value))).decode()
 
 
@@ -68,7 +73,16 @@ def _part(part: Any) -> dict[str, Any]:
         return {"type": "reasoning", "content": clean(part.text)}
     if isinstance(part, ToolCall):
         return {"type": "tool_call", "id": part.id, "name": part.name, "arguments": part.args}
-    assert isinstance(part, Image)
-    if part.url is not None:
-        return {"type": "uri", "modality": "image", "uri": part.url}
-    return {"type": "blob", "modality": "image", "mime_type": part.media_type, "content": part.data or ""}
+    if isinstance(part, Audio):
+        return _blob("audio", f"audio/{part.format}", part.data)
+    modality = "video" if isinstance(part, Video) else "image"
+    if part.url is None:
+        return _blob(modality, part.media_type, part.data or "")
+    kind, comma, data = part.url.partition(";base64,")
+    if comma and kind.startswith("data:"):
+        return _blob(modality, kind.removeprefix("data:"), data)
+    return {"type": "uri", "modality": modality, "uri": clean(part.url)}
+
+
+def _blob(modality: str, mime_type: str, data: str) -> dict[str, Any]:
+    return {"type": "blob", "modality": modality, "mime_type": clean(mime_type), "content": data}

@@ -57,6 +57,11 @@ class RuleSet:
         for key, rule in self._limited:
             rule.counter.fired = max(rule.counter.fired, counts.get(key, 0))
 
+    def set_counts(self, counts: Mapping[str, int]) -> None:
+        """Go on counting from exactly here, for the rules that are named."""
+        for key, rule in self._limited:
+            rule.counter.fired = counts.get(key, rule.counter.fired)
+
     def fresh(self, voice: Voice) -> RuleSet:
         """The same rules with counters at zero, which say what they have to say through another voice."""
         return RuleSet([rule.fresh(voice) for rule in self.rules], self.paths, self.warnings)

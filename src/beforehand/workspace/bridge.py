@@ -16,12 +16,16 @@ from ..errors import BeforehandError
 from ..events import CustomEvent
 from ..frozen import Frozen, freeze
 from ..sandbox import BridgeRefused, Console, LambdaMissing, LambdaTooManyInside, SandboxError, SandboxLimits, call
+from ..shadow import WATCHING
 from ..signals import AbortSignal
 from . import methods, reach
 from .caller import MAX_DEPTH, Caller
 from .files import Workspace, split_source
 from .gates import EXCLUDED, FLAGS, SWITCHED, Gates
 from .paths import PathRefused
+
+HARMLESS = frozenset({"fs_read", "fs_list", "sys_lambda", "sys_get_meta", "sys_get_config"})
+"""What a hook in the shadow may call: none of it leaves anything behind."""
 
 Step = tuple[str, str]
 """A lambda under way: its file and function."""
@@ -61,6 +65,9 @@ class Bridge(Frozen):
             raise BridgeRefused("INVALID_STATE", f"adf.{method} was not called: the lambda's time was over")
         if not isinstance(argument, Mapping):
             raise BridgeRefused("INVALID_INPUT", f"adf.{method} takes one object, not a {type(argument).__name__}")
+        if (watch := WATCHING.get()) is not None and method not in HARMLESS:
+            watch.refused = True
+            raise BridgeRefused("DISABLED", f"adf.{method} was not called: this hook is in the shadow, and may not act")
         if not FLAGS.isdisjoint(argument):
             argument = await self._without_flags(method, argument)
         gates = self.gates

@@ -13,6 +13,7 @@ from ..events import DecisionMade
 from ..intents import replay_policy
 from ..messages import clean
 from ..sandbox import BridgeRefused
+from ..shadow import WATCHING
 from ..state import RunState
 
 logger = logging.getLogger("beforehand.lambdas")
@@ -170,6 +171,8 @@ class Caller:
 
     async def note(self, verdict: str, reason: str, call_id: str | None = None) -> None:
         """Write down what is no decision and has to be known all the same."""
+        if WATCHING.get() is not None:
+            return
         run = self.run
         parent = self.call_id if call_id else run.parent_call_id
         entry = run.note(

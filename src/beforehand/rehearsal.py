@@ -1,0 +1,266 @@
+"""What stands in for an agent where a recorded run is gone over again: its journal only remembers, its model is absent, and its
+tools know what they made of the arguments they were given.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from .calls import Call
+from .errors import Stop
+from .frozen import EMPTY_DICT, FrozenDict, freeze, thaw
+from .hooks.registry import HookSet
+from .journal.past import Past, PastCall
+from .journal.recall import PastReply, PastRuling, Recall
+from .limits import Limits, Recovery
+from .messages import AssistantMessage, Options, Request, ToolSpec
+from .models.base import NO_CALL_INFO, CallInfo, Model, ModelEvent
+from .plan import AROUND, HookSource, Plan
+from .schema import JsonSchema, Rejected, read_object, to_json
+from .toolcall import nested_call
+from .tools import Tool, ToolResult
+
+LAMBDA = re.compile(r"lambda_\d+")
+"""How a lambda at work is named within its run, or the call that it is about."""
+
+
+class RecordEnds(Stop):
+    """The record has no more to say about this run."""
+
+
+LAST = frozenset({"on_message", "finish_turn"})
+"""Seams that come after the last record on the line of a run that is over."""
+
+
+class Rehearsal(Recall):
+    """A journal that only remembers. Where a run would go on by itself, `RecordEnds` stops it."""
+
+    rehearsal = True
+
+    def __init__(self, past: Past, depth: int = 0) -> None:
+        """`depth` is 1 for the run of a sub-agent, 2 for that of a sub-agent's sub-agent, and so on."""
+        super().__init__(past)
+        self._around = AROUND * depth
+        self._counts_now = dict.fromkeys(self._outermost(past.fired), 0) | self._outermost(past.start.get("fired", {}))
+        self.counts = self._counts_now
+        """How often each rule with a limit had fired, as far as the record tells, before what is gone over now."""
+
+    def _outermost(self, fired: dict[str, int]) -> dict[str, int]:
+        """Of these counts those of the rules of the agent that nobody called, which are not a sub-agent's own."""
+        found = {key.removeprefix(self._around): n for key, n in fired.items() if key.startswith(self._around)}
+        return {key: n for key, n in found.items() if not key.startswith(AROUND)}
+
+    def _restore_counts(self, run: Any, fired: dict[str, int]) -> None:
+        self._counts_now.update(self._outermost(fired))
+
+    def past_ruling(self, run: Any, seam: str, call_id: str | None) -> PastRuling | None:
+        self.counts = dict(self._counts_now)
+        return super().past_ruling(run, seam, call_id)
+
+    def past_reply(self, run: Any) -> PastReply | None:
+        self.counts = dict(self._counts_now)
+        return super().past_reply(run)
+
+    def begin(self, run: Any) -> None:
+        run.journal = self
+        self.refill(run)
+
+    async def go_live(self, run: Any) -> None:
+        raise RecordEnds
+
+    def _past_ruling_on_line(self, seam: str) -> dict[str, Any] | None:
+        found = super()._past_ruling_on_line(seam)
+        if found is None and seam in LAST and self.past is not None and self.past.end is not None:
+            return {}  # nobody was asked then, so there is no record of it
+        return found
+
+    async def failed(self, run: Any, error: Exception) -> None:
+        if not self.past_failure():
+            raise RecordEnds
+
+    def past_retry(self) -> dict[str, Any]:
+        again = super().past_retry()
+        if again is None:
+            raise RecordEnds
+        return again
+
+    def past_outcome(self, run: Any, call_id: str) -> tuple[str, ToolResult] | None:
+        """What became of a call, with what its body gave before the hooks at 13, if that was kept."""
+        call = self.past_call(call_id)
+        if call is not None and call.outcome is not None and "raw" in call.outcome:
+            call.outcome["result"] = call.outcome.pop("raw")
+        return super().past_outcome(run, call_id)
+
+    def inner_calls(self, call_id: str) -> list[tuple[str, str, Any]]:
+        """The calls made inside this one: id, tool, arguments as they were before hooks shaped them."""
+        found = []
+        outer = self.past_call(call_id)
+        for inner_id in outer.inner if outer is not None else ():
+            call = self.past_call(inner_id)
+            if call is None or call.outcome is None:
+                continue
+            if (known := _args_of(call)) is not None:
+                found.append((inner_id, call.outcome["name"], known))
+        return found
+
+    def storing(self, store: Any) -> Any:
+        return store
+
+    def _nothing(self, *_: Any, **__: Any) -> None:
+        """Nothing is written."""
+
+    decided = ruled = ruled_again = receiving = note = text = direct = released = _nothing
+    compacting = retracted = outcome = ask = replied = retried = _nothing
+
+    def turn(self, run: Any, cause: str | None, incoming: Sequence[Any]) -> None:
+        if self._next("turn") is None:
+            raise RecordEnds
+
+    def took(self, messages: Sequence[Any]) -> None:
+        self._next("took")
+
+
+class Absent(Model):
+    """The model of a recorded run, which nobody asks any more."""
+
+    def __init__(self, provider: str, name: str) -> None:
+        self.provider, self.name = provider, name
+
+    def stream(self, request: Request, call: CallInfo = NO_CALL_INFO) -> AsyncIterator[ModelEvent]:
+        raise RecordEnds
+
+
+class _Accepted:
+    """A schema that knows what was made of each text of arguments; any other is judged by the tool's `spec`.
+
+    Of an older record, which does not have that, it knows what arguments that are left out come to, and takes the rest.
+    """
+
+    def __init__(self, spec: ToolSpec | None = None) -> None:
+        self.spec = spec
+        self.parameters: dict[str, Any] = {"type": "object"} if spec is None else thaw(spec.parameters)
+        self.made: dict[str, FrozenDict | None] = {}
+        self.defaults: dict[str, Any] = {}
+
+    def check(self) -> None:
+        """Nothing is known that could be wrong."""
+
+    def accept(self, text: str) -> FrozenDict:
+        if text not in self.made:
+            return FrozenDict(freeze({**self.defaults, **read_object(text)})) if self.spec is None else self._judge.accept(text)
+        found = self.made[text]
+        if found is None:
+            raise Rejected([("", "were refused")])
+        return found
+
+    @cached_property
+    def _judge(self) -> JsonSchema:
+        return JsonSchema(self.parameters, self.parameters.get("properties", {}).keys(), frozenset(), frozenset(), open=True)
+
+    def decode(self, args: Any) -> dict[str, Any]:
+        return dict(args)
+
+    def learn(self, text: str, call: PastCall, number: int = 0) -> None:
+        """What became of `text` in one round of a call: the first, or the one after a person has edited it so often."""
+        known = _known_args(call, number)
+        if known is not None:
+            self.made[text] = freeze(known)
+            self.defaults |= {name: value for name, value in known.items() if name not in _object(text)}
+        elif call.outcome is not None and call.outcome["outcome"] == "invalid" and not _round(call, "before_tool_call", number):
+            self.made[text] = None
+        elif number == 0 and call.intent is not None:  # an older record, which has them as hooks at 11 had shaped them
+            self.made[text] = freeze({**call.intent["args"], **_object(text)})
+
+
+def calls_of_lambdas(past: Past) -> list[tuple[int, Call]]:
+    """The calls that lambdas have made through their bridge, each with its turn: no lambda makes them now."""
+    found = []
+    for call_id, call in past.calls.items():
+        by = call_id.rpartition("/")[0]
+        about, _, name = by.rpartition("/")
+        a_call = by not in past.calls or past.calls[by].outcome is not None  # a model may name its own calls like that
+        if LAMBDA.fullmatch(name) and not a_call and call.outcome is not None and (args := _args_of(call)) is not None:
+            found.append((call.outcome["turn"], nested_call(call_id, call.outcome["name"], args, about or by)))
+    return found
+
+
+def plan_of(past: Past, specs: Mapping[str, ToolSpec]) -> Plan:
+    start = past.start
+    return Plan(
+        model=Absent(start["provider"], start["model"]), system=start["system"],
+        dynamic=(lambda _: "",) if any(item.kind == "instructions" for item in past.line) else (), tools=_tools(past, specs),
+        hooks=HookSource(HookSet()), limits=Limits(), options=Options(), tool_mode=start["tool_mode"], prices={}, on_ask=None,
+        resolve_model=lambda name: Absent(*name.split(":", 1)), resolved={}, name=start["agent"],
+        recovery=Recovery() if any(item.kind == "retried" for item in past.line) else None,
+    )  # fmt: skip
+
+
+def _tools(past: Past, specs: Mapping[str, ToolSpec]) -> tuple[Tool, ...]:
+    """The run's tools, as far as they can be known: their specs, and what they made of each call's arguments."""
+    raw = {
+        part.id: part
+        for item in past.line if isinstance(item.message, AssistantMessage)
+        for part in item.message.tool_calls
+    }  # fmt: skip
+    accepted = {name: _Accepted(specs.get(name)) for name in past.start["tools"]}
+    for call_id, call in past.calls.items():
+        name = raw[call_id].name if call_id in raw else (call.intent or call.outcome or {}).get("name", "")
+        if not name or (call.outcome is not None and call.outcome["outcome"] == "not_found"):
+            continue
+        schema = accepted.setdefault(name, _Accepted())
+        if call_id in raw:
+            schema.learn(to_json(raw[call_id].arguments), call)
+        edits = [answer["answer"]["args"] for answer in call.answers if answer["answer"]["is"] == "Edit"]
+        for number, args in enumerate(edits, 1):
+            schema.learn(to_json(args), call, number)
+        for shaping in call.rulings.get("prepare_tool_call", ()):
+            if (made := shaping.get("changes", {}).get("args")) is not None:
+                schema.made.setdefault(to_json(made), freeze(made))
+    return tuple([_tool(name, schema) for name, schema in accepted.items()])
+
+
+def _known_args(call: PastCall, number: int = 0) -> dict[str, Any] | None:
+    """What a call's arguments were once they were valid, before hooks shaped them, as far as that is on record.
+
+    After each edit by a person the hooks are asked again: `number` says in which of these rounds.
+    """
+    shaping, gate = (_round(call, seam, number) for seam in ("prepare_tool_call", "before_tool_call"))
+    if "args" in shaping:
+        return shaping["args"]  # type: ignore[no-any-return]
+    first = [gate.get("original_args"), *[asked["original_args"] for asked in call.asks[:1]]] if number == 0 else []
+    unshaped = [] if "changes" in shaping else [gate.get("args"), call.intent["args"] if call.intent and not number else None]
+    return next((args for args in [*first, *unshaped] if args is not None), None)
+
+
+def _args_of(call: PastCall) -> dict[str, Any] | None:
+    """The arguments with which code has made a call, as near to those as the record comes."""
+    known = _known_args(call)
+    return call.intent["args"] if known is None and call.intent is not None else known
+
+
+def _round(call: PastCall, seam: str, number: int) -> dict[str, Any]:
+    rulings = call.rulings.get(seam, ())
+    return rulings[number] if number < len(rulings) else {}
+
+
+def _object(text: str) -> dict[str, Any]:
+    """The arguments that a text holds, before anything is known of what the tool takes."""
+    try:
+        return read_object(text)
+    except Rejected:
+        return {}
+
+
+def _tool(name: str, schema: _Accepted) -> Tool:
+    spec = schema.spec or ToolSpec(name, "", EMPTY_DICT)
+    return Tool(
+        name=name, description=spec.description, parameters=spec.parameters, spec=spec, unguarded=_no_body,
+        where="recorded", is_async=True, takes_context=False, direct=False, _schema=schema,
+    )  # fmt: skip
+
+
+async def _no_body(**_: Any) -> Any:
+    raise RecordEnds
