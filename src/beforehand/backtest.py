@@ -171,7 +171,7 @@ class Rehearsal(Recall):
             call = self.past_call(inner_id)
             if call is None or call.outcome is None:
                 continue
-            known = _known_args(call)
+            known = call.unshaped()
             if known is None and call.intent is not None:
                 known = call.intent["args"]
             if known is not None:
@@ -229,11 +229,11 @@ class _Accepted:
 
     def learn(self, text: str, call: PastCall, number: int = 0) -> None:
         """What became of `text` in one round of a call: the first, or the one after a person has edited it so often."""
-        known = _known_args(call, number)
+        known = call.unshaped(number)
         if known is not None:
             self.made[text] = freeze(known)
             self.defaults |= {name: value for name, value in known.items() if name not in _object(text)}
-        elif call.outcome is not None and call.outcome["outcome"] == "invalid" and not _round(call, "before_tool_call", number):
+        elif call.outcome is not None and call.outcome["outcome"] == "invalid" and not call.ruling("before_tool_call", number):
             self.made[text] = None
         elif number == 0 and call.intent is not None:  # an older record, which has them as hooks at 11 had shaped them
             self.made[text] = freeze({**call.intent["args"], **_object(text)})
@@ -269,24 +269,6 @@ def _tools(past: Past) -> tuple[Tool, ...]:
         for number, args in enumerate(edits, 1):
             schema.learn(to_json(args), call, number)
     return tuple([_tool(name, schema) for name, schema in accepted.items()])
-
-
-def _known_args(call: PastCall, number: int = 0) -> dict[str, Any] | None:
-    """What a call's arguments were once they were valid, before hooks shaped them, as far as that is on record.
-
-    After each edit by a person the hooks are asked again: `number` says in which of these rounds.
-    """
-    shaping, gate = (_round(call, seam, number) for seam in ("prepare_tool_call", "before_tool_call"))
-    if "args" in shaping:
-        return shaping["args"]  # type: ignore[no-any-return]
-    first = [gate.get("original_args"), *[asked["original_args"] for asked in call.asks[:1]]] if number == 0 else []
-    unshaped = [] if "changes" in shaping else [gate.get("args"), call.intent["args"] if call.intent and not number else None]
-    return next((args for args in [*first, *unshaped] if args is not None), None)
-
-
-def _round(call: PastCall, seam: str, number: int) -> dict[str, Any]:
-    rulings = call.rulings.get(seam, ())
-    return rulings[number] if number < len(rulings) else {}
 
 
 def _object(text: str) -> dict[str, Any]:

@@ -182,7 +182,10 @@ class RunLog(Recall):
             data["args"] = ruling.context.args
             if ruling.context.original_args is not ruling.context.args:
                 data["original_args"] = ruling.context.original_args
-        if seam == "prepare_tool_call" and (failed is not None or ruling.changes or ruling.heard):
+        made_by_code = call_id is not None and "/" in call_id  # no reply says what such a call is
+        if made_by_code and seam != "after_tool_call":
+            data["name"] = given.name
+        if seam == "prepare_tool_call" and (failed is not None or ruling.changes or ruling.heard or made_by_code):
             data["args"] = given.args  # as they were: what follows knows only what became of them
         if seam == "get_api_key":
             data["again"] = True  # a key is never written down
