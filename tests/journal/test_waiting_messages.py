@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from beforehand import Agent, Approve, Ask, Conversation, Hook, Interrupt, Loop, Recovery, ToolContext, tool
+from beforehand import Agent, Approve, Ask, Conversation, Hook, Interrupt, Loop, Recovery, Replace, ToolContext, UserMessage, tool
 from beforehand.backtest import backtest
 from beforehand.errors import NetworkError
 from beforehand.hooks.registry import HookSet
@@ -149,6 +149,44 @@ async def test_what_was_taken_out_again_stays_out(tmp_path: Path) -> None:
         cut(records[:end], of, tmp_path / f"{end}.db").close()
         again = Talk(tmp_path / f"{end}.db")
         assert said((await again.resume()).messages) == expected
+        await again.agent.aclose()
+
+
+@pytest.mark.parametrize("mode", ["one-at-a-time", "all"])
+@pytest.mark.parametrize("kind", ORIGINS)
+@pytest.mark.parametrize("added", [False, True])
+async def test_a_turn_whose_message_was_taken_back_before_it_began_is_gone_over_all_the_same(
+    tmp_path: Path, kind: str, mode: Any, added: bool
+) -> None:
+    def make(path: Path) -> Talk:
+        def take_back(turn: Any) -> Any:
+            if turn.cause == "tools":
+                return None
+            made.talk.clear_queues()
+            return Replace(add_messages=[UserMessage("added")]) if added else None
+
+        def say(talk: Conversation) -> None:
+            getattr(talk, kind)("one")
+            getattr(talk, kind)("two")
+
+        def close(outcome: Any) -> Any:
+            return Replace(terminate=True)
+
+        hooks = [Hook(seam="prepare_next_turn", fn=take_back), Hook(seam="after_tool_call", fn=close)]
+        made = Talk(path, {0: say}, calls=1, hooks=hooks, steering_mode=mode, follow_up_mode=mode)
+        return made
+
+    began = make(tmp_path / "whole.db")
+    whole = [m.text for m in (await began.talk.run("go", run_id="R")).messages]
+    assert len(whole) == 4 + added
+    records, of = all_records(tmp_path / "whole.db"), parents(tmp_path / "whole.db")
+    await began.agent.aclose()
+    after = next(n for n, r in enumerate(records, 1) if r.data.get("seam") == "prepare_next_turn")
+    for end in range(after, len(records)):
+        cut(records[:end], of, tmp_path / f"{end}.db").close()
+        again = make(tmp_path / f"{end}.db")
+        assert [m.text for m in (await again.resume()).messages] == whole, records[end - 1].kind
+        assert again.talk.queued == ()
         await again.agent.aclose()
 
 

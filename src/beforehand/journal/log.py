@@ -187,6 +187,8 @@ class RunLog(Recall):
             data["name"] = given.name
         if seam == "prepare_tool_call" and (failed is not None or ruling.changes or ruling.heard or made_by_code):
             data["args"] = given.args  # as they were: what follows knows only what became of them
+        if seam == "prepare_next_turn":
+            data["cause"] = given.cause  # that a turn follows is settled
         if seam == "get_api_key":
             data["again"] = True  # a key is never written down
         if made:
