@@ -114,8 +114,9 @@ async def _ask(run: RunState, call: Call, batch: Batch) -> None:
         if answer is not None:
             await apply_answer(run, call, batch, answer)
             return
-        if run.journal.past_intent(call.id) is not None:
-            return  # somebody has let it begin, with what it was then
+        past = run.journal.past_call(call.id)
+        if past is not None and (past.intent is not None or past.outcome is not None):
+            return  # somebody has let it begin, with what it was then, or an abort came while it waited
         await _put_question(run, call)
     if handler is None:
         if call.parent_id is not None and not _can_wait_inside(run, call):

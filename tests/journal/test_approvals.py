@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -11,10 +12,12 @@ from typing import Any
 import pytest
 
 from beforehand import (
-    Agent, Approve, Ask, Block, Deny, Edit, Hook, PendingApproval, Replace, RunResult, ToolContext, tool,
+    Agent, Approve, Ask, Block, Deny, Edit, Hook, Limits, PendingApproval, Replace, RunResult, ToolContext, tool,
 )  # fmt: skip
+from beforehand.answering import answer_waiting
 from beforehand.errors import RunBusy, RunChanged, ServerError, UnknownAnswer, UsageError
 from beforehand.journal import Journal, verify
+from beforehand.journal.reading import waiting
 from beforehand.testing import FunctionModel, error, text, tool_call
 
 from journal.cutting import all_records, cut, parents
@@ -329,6 +332,58 @@ async def test_f46_an_answer_is_not_used_up_by_a_request_that_fails_after_the_to
     result = await third.agent.resume("R")
     assert (third.did, result.text, result.stop_reason) == ([], "done", "completed")
     assert results(result) == {"c": "sent 1 to a"}
+
+
+@pytest.mark.parametrize("inside", [False, True])
+async def test_a_question_that_an_abort_has_ended_is_not_put_again_wherever_the_record_ends(tmp_path: Path, inside: bool) -> None:
+    reached = asyncio.Event()
+
+    @tool(replay="safe")
+    async def slow() -> str:
+        reached.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    def process(folder: Path) -> Process:
+        child = Agent(model=after(tool_call("transfer", {"amount": 1}, id="k")), tools=Shop().tools, hooks=[ask("transfer")])
+        asks = tool_call("child", {"prompt": "x"}, id="c") if inside else tool_call("transfer", {"amount": 1}, id="c")
+        hooks = [ask("transfer"), Hook(seam="finish_turn", fn=lambda turn: None), Hook(seam="after_turn", fn=lambda turn: None)]
+        model = after(asks, tool_call("slow", id="s"))
+        return Process(
+            folder, model, hooks, [slow, child.as_tool("child", "Asks.")], limits=Limits(abort_grace=0.01), tool_mode="sequential"
+        )
+
+    first = process(tmp_path)
+    talk = first.agent.conversation()
+    running = asyncio.create_task(talk.run("go", run_id="R"))
+    await reached.wait()
+    talk.abort()
+    assert ((await running).stop_reason, waiting(first.agent.plan.journal)) == ("aborted", [])
+    records, of = all_records(tmp_path / "runs.db"), parents(tmp_path / "runs.db")
+    over = next(k for k, r in enumerate(records, 1) if (r.kind, r.run_id, r.data.get("call")) == ("outcome", "R", "c"))
+    for k in range(over, len(records) + 1):
+        (tmp_path / str(k)).mkdir()
+        cut(records[:k], of, tmp_path / str(k) / "runs.db").close()
+        again = process(tmp_path / str(k))
+        result = await again.agent.resume("R")
+        assert (result.pending, again.did) == ((), []), k
+        assert results(result)["c"] == "Operation aborted", k
+        assert waiting(again.agent.plan.journal) == [], k
+
+
+async def test_a_sub_agents_question_that_was_given_up_is_not_listed_and_takes_no_answer(tmp_path: Path) -> None:
+    child = Agent(model=after(tool_call("transfer", {"amount": 1}, id="k")), tools=Shop().tools, hooks=[ask("transfer")])
+    model = FunctionModel(lambda r: text("done") if len(r.messages) > 1 else tool_call("child", {"prompt": "x"}, id="c"))
+    process = Process(tmp_path, model, [], [child.as_tool("child", "Asks.")])
+    talk, store = process.agent.conversation(), process.agent.plan.journal
+    await talk.run("go", run_id="R")
+    assert [(question.run_id, question.call_id) for question in waiting(store)] == [("R", "c/k")]
+    await talk.run("never mind")
+    assert waiting(store) == []
+    for run_id, call_id in (("R", "c/k"), ("R/c", "k")):
+        with pytest.raises(UnknownAnswer, match="is waiting"):
+            await answer_waiting(store, run_id, call_id, Approve(), by="ann")
+    assert [r.kind for r in store.records("R/c") if r.kind == "answer"] == []
 
 
 # --- questions inside nested calls ----------------------------------------------------------------
