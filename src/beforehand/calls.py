@@ -193,11 +193,11 @@ def shortened(content: Content, limit: int) -> Content:
 
 
 def say_edited(call: Call) -> ToolResult:
-    """A result that says that a person changed the call."""
+    """A result that says that a person changed the call, whatever became of it then."""
     import json  # deferred: it costs every start, and serves the rarest of calls
 
     used = json.dumps(call.args, ensure_ascii=False)
-    note = f"[A person changed the arguments of this call on purpose. It ran with {used}. Do not repeat the original call.]"
+    note = f"[A person changed the arguments of this call on purpose, to {used}. Do not repeat the original call.]"
     content = call.result.content
     if isinstance(content, str):
         return msgspec.structs.replace(call.result, content=f"{content}\n{note}" if content else note)

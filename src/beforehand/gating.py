@@ -207,6 +207,7 @@ async def apply_answer(run: RunState, call: Call, batch: Batch, answer: Any) -> 
     except InvalidArguments as error:
         call.settle("invalid", f"A person changed this call to arguments that the tool does not take: {error}")
         return
+    call.args = args
     call.edits += 1
     if call.edits > MAX_EDITS:
         call.settle("blocked", f"This call was changed {MAX_EDITS} times by a person and by hooks in turn: it was not run.")

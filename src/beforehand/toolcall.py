@@ -295,7 +295,7 @@ async def _finish(run: RunState, call: Call) -> None:
             call.settle("aborted", "Operation aborted before its result could be checked. The tool ran.")
             return
         _apply_after(run, call, ruling)
-    if call.edits and call.outcome in PASSES_AFTER:
+    if call.edits and call.outcome != "invalid" and call.args != call.original_args:
         call.result = say_edited(call)
     limit = run.limits.max_result_chars
     if limit is not None and not call.whole and len(call.result.text) > limit:
