@@ -151,6 +151,7 @@ async def begin_once(run: RunState, call: Call) -> bool:
             return False
         if policy == "safe":
             run.note("Repeated", f"{call.name} was running when the process ended; it may be run again ({by} says so)", call.id)
+            journal.waiting.repeats(call.id)
     try:
         await journal.intent(run, call, policy, by)
     except JournalError as error:
@@ -267,6 +268,6 @@ def _policy_now(run: RunState, call: Call) -> tuple[str, str]:
 
 def finish_once(run: RunState, call: Call, raw: ToolResult) -> None:
     """What became of a call is settled: record it. `raw` is what the body gave, before the hooks at 13."""
-    if call.outcome == "pending" or call.recalled:
+    if call.recalled:
         return
     run.journal.outcome(run, call, raw)

@@ -316,9 +316,13 @@ class RunLog(Recall):
         self.add("intent", data)
         await self.write(durable=True)
         self.under_way.add(call.id)
+        self.waiting.begins(call.id)
 
     def outcome(self, run: Any, call: Any, raw: ToolResult | None) -> None:
-        """What became of a call, once it is settled for good."""
+        """What became of a call, once it is settled: for good, or until a person has answered."""
+        self.waiting.ended(call.id)
+        if call.outcome == "pending":
+            return
         self.under_way.discard(call.id)
         past = self.past_call(call.id)
         if past is not None and past.outcome is not None:

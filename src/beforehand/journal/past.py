@@ -102,6 +102,8 @@ class Past(msgspec.Struct):
     """How often rules with a limit had fired by its end."""
     queued: dict[int, dict[str, Any]] = {}
     """The messages that came into the queues, by number."""
+    queued_by: dict[int, str] = {}
+    """The call whose body said it, of those that came from one, by number."""
     cleared: set[int] = msgspec.field(default_factory=set)
     """The numbers of those that were taken back."""
 
@@ -234,6 +236,8 @@ class _Reader:
             self._call(data["call"]).settled = data
         elif kind == "queued":
             past.queued[data["number"]] = data["message"]
+            if "by" in data:
+                past.queued_by[data["number"]] = data["by"]
         elif kind == "cleared":
             past.cleared.update(data["numbers"])
         elif kind == "released":
