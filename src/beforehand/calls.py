@@ -109,6 +109,8 @@ class Inside:
     everything catches the signal to wait too.
     """
 
+    __slots__ = ("_all_done", "_going", "made", "waiting")
+
     def __init__(self) -> None:
         self.made = 0
         self.waiting: list[PendingApproval] = []

@@ -230,10 +230,10 @@ async def _in_time(tool: Tool, first: tuple[Any, ...], kwargs: dict[str, Any], t
 def _tool_context(run: RunState, call: Call) -> ToolContext:
     loop, thread = asyncio.get_running_loop(), threading.get_ident()
     call.updates_open = True
-    inside = call.inside = Inside()
 
     async def call_tool(name: str, args: Any) -> Any:
-        return await nested(run, call, name, args, inside)
+        call.inside = call.inside or Inside()
+        return await nested(run, call, name, args, call.inside)
 
     def update(partial: Any) -> None:
         result = as_result(partial)  # what is no result is the tool's mistake, and raised there
