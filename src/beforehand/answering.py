@@ -12,8 +12,11 @@ from .decisions import HumanAnswer
 from .durable import Recorded, load, places_of, record_answer
 from .errors import UnknownAnswer, UsageError
 from .journal.log import RunLog
+from .journal.reading import is_given_up
 from .journal.store import Store
 from .tools import ToolResult
+
+GIVEN_UP = "the call it was made in is over, and nobody goes on with it"
 
 
 async def answer_waiting(journal: Store, run_id: str, call_id: str, answer: HumanAnswer, by: str) -> str:
@@ -28,6 +31,8 @@ async def answer_waiting(journal: Store, run_id: str, call_id: str, answer: Huma
         pending = recorded.past.pending
         if call_id not in pending:
             raise UnknownAnswer(_why_not(recorded, call_id))
+        if await journal.reading(is_given_up, journal, run_id):
+            raise UnknownAnswer(f"no call {call_id!r} of run {run_id} is waiting: {GIVEN_UP}")
         await record_answer(journal, run_id, call_id, pending[call_id]["args_digest"], answer, by)
     return run_id
 
@@ -51,6 +56,8 @@ async def settle_call(journal: Store, run_id: str, call_id: str, result: ToolRes
             raise UsageError(f"call {inner} of run {owner} has an outcome: {_too_late(call.outcome['outcome'])}")
         if call.settled is not None:
             raise UsageError(f"call {inner} of run {owner} has been settled already")
+        if await journal.reading(is_given_up, journal, owner):
+            raise UsageError(f"call {inner} of run {owner} can no longer be settled: {GIVEN_UP}")
         if recorded.past.suspended is not None:
             raise UsageError(f"call {inner} of run {owner} waits for a person inside: answer that (`beforehand approvals`)")
         for around, named in reversed(places):

@@ -229,9 +229,12 @@ async def _collect(run: RunState, tasks: dict[asyncio.Task[None], Call]) -> None
 
 
 async def _store_all(run: RunState, batch: Batch, calls: list[Call], results: Results) -> Results:
-    """Store every result that is not stored yet, unless a call still waits: then the whole batch does."""
+    """Store every result that is not stored yet, unless a call still waits: then the whole batch does. Not after an abort."""
     results.terminate = True
     for call in calls:
+        if call.outcome == "pending" and run.aborted:
+            call.settle("aborted", "Operation aborted")
+            await settle(run, call)
         if call.outcome == "pending":
             return Results(results.messages, suspended=Suspension(batch, calls, results.messages, results.failure))
         if not call.result.terminate:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -37,7 +37,7 @@ class Call(msgspec.Struct, eq=False):
     `resume_with` replaces the body of a call that waited for a person inside; `failure` must end the run; `recalled` says
     that outcome and result are those on record, `compared` that the record was asked whether it has begun before. The result
     of a `whole` call is not shortened: code reads it. `left` says whether the code that made the call has ended, or the code
-    around that; `begun` whether the body has.
+    around that; `begun` whether the body has; `inside` are the calls that it makes.
     """
 
     part: ToolCall
@@ -66,6 +66,7 @@ class Call(msgspec.Struct, eq=False):
     whole: bool = False
     left: Callable[[], bool] | None = None
     begun: bool = False
+    inside: Inside | None = None
 
     @classmethod
     def of(cls, part: ToolCall, message: AssistantMessage | None, parent_id: str | None = None) -> Call:
@@ -76,6 +77,11 @@ class Call(msgspec.Struct, eq=False):
         """This call will not run: the model reads `text` as an error."""
         self.outcome = outcome
         self.result = ToolResult(clean(text), is_error=True, terminate=terminate)
+
+    def waits_inside(self, suspend: Suspend) -> None:
+        """A person must answer something before the body of this call can go on."""
+        self.suspended, self.outcome = suspend, "pending"
+        self.result = ToolResult("Waiting for a person's approval.", is_error=True)
 
     def raise_if_left(self) -> None:
         """Nobody waits for this call any more, so it must not begin, whoever has swallowed the cancellation that said so."""
@@ -94,6 +100,44 @@ class Call(msgspec.Struct, eq=False):
                 parent_call_id=self.context.run.parent_call_id,
             ),
         )  # fmt: skip
+
+
+class Inside:
+    """The calls that one body makes, perhaps several at once. `waiting` are the questions that people must answer in them.
+
+    Whatever the body makes of that, its own call waits then: a task group wraps what ends its tasks, and code that catches
+    everything catches the signal to wait too.
+    """
+
+    __slots__ = ("_all_done", "_going", "made", "waiting")
+
+    def __init__(self) -> None:
+        self.made = 0
+        self.waiting: list[PendingApproval] = []
+        self._going = 0
+        self._all_done: list[asyncio.Future[None]] = []
+
+    def begin(self) -> None:
+        self._going += 1
+        self.made += 1
+
+    def end(self) -> None:
+        self._going -= 1
+        if not self._going:
+            for done in self._all_done:
+                if not done.done():
+                    done.set_result(None)
+            self._all_done.clear()
+
+    async def suspend(self, pending: Sequence[PendingApproval]) -> NoReturn:
+        """Wait for a person, once the calls beside this one have come to their results."""
+        self.waiting += pending
+        await asyncio.sleep(0)  # those that are to go on beside it may be yet to begin
+        while self._going:
+            done = asyncio.get_running_loop().create_future()
+            self._all_done.append(done)
+            await done
+        raise Suspend(self.waiting, None)  # the body is run again once a person has answered
 
 
 class Batch(msgspec.Struct, eq=False):
@@ -118,6 +162,17 @@ class Batch(msgspec.Struct, eq=False):
         return (self.lone,) if self.lone or self.message is None else tuple([call.name for call in self.message.tool_calls])
 
 
+def nested_call(call_id: str, name: str, args: Any, parent_id: str, message: AssistantMessage | None = None) -> Call:
+    """A call that code has made, with arguments as JSON text or as what JSON can be made of."""
+    import json
+
+    try:
+        arguments = args if isinstance(args, str) else json.dumps(args, default=str)
+    except (TypeError, ValueError, RecursionError) as error:
+        arguments = json.dumps(f"no JSON: {error}")  # refused below, like anything else that is no object
+    return Call.of(ToolCall(call_id, name, arguments), message, parent_id)
+
+
 class NestedResult(ToolResult, kw_only=True):
     """What `ctx.call_tool` returns: the result, what became of the call, and its id."""
 
@@ -140,11 +195,11 @@ def shortened(content: Content, limit: int) -> Content:
 
 
 def say_edited(call: Call) -> ToolResult:
-    """A result that says that a person changed the call."""
+    """A result that says that a person changed the call, whatever became of it then."""
     import json  # deferred: it costs every start, and serves the rarest of calls
 
     used = json.dumps(call.args, ensure_ascii=False)
-    note = f"[A person changed the arguments of this call on purpose. It ran with {used}. Do not repeat the original call.]"
+    note = f"[A person changed the arguments of this call on purpose, to {used}. Do not repeat the original call.]"
     content = call.result.content
     if isinstance(content, str):
         return msgspec.structs.replace(call.result, content=f"{content}\n{note}" if content else note)

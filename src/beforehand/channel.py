@@ -106,7 +106,7 @@ class Channel:
     def _queue(self, queue: list[Message], message: Message) -> None:
         queue.append(message)
         if self._running is not None and self._running.journal is not None:
-            self._running.journal.waiting.note()
+            self._running.journal.waiting.note(message)
 
     def _free(self) -> None:
         """Raise `ConversationBusy` while a run is under way."""

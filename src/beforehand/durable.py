@@ -295,6 +295,8 @@ async def _begin_again(run: RunState, recorded: Recorded, strict: bool) -> None:
 async def record_answers(recorded: Recorded, answers: Mapping[str, HumanAnswer] | None) -> None:
     """Record what people answered. With `None`, what has no answer stays open; else it is refused."""
     pending = recorded.past.pending
+    if answers is not None and not isinstance(answers, Mapping):
+        raise UsageError(f"answers= takes a mapping from call ids to people's answers, not a {type(answers).__name__}")
     for call_id, answer in (answers or {}).items():
         if call_id not in pending:
             waiting = f"waiting are {', '.join(pending)}" if pending else "none is waiting"

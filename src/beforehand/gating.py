@@ -114,8 +114,9 @@ async def _ask(run: RunState, call: Call, batch: Batch) -> None:
         if answer is not None:
             await apply_answer(run, call, batch, answer)
             return
-        if run.journal.past_intent(call.id) is not None:
-            return  # somebody has let it begin, with what it was then
+        past = run.journal.past_call(call.id)
+        if past is not None and (past.intent is not None or past.outcome is not None):
+            return  # somebody has let it begin, with what it was then, or an abort came while it waited
         await _put_question(run, call)
     if handler is None:
         if call.parent_id is not None and not _can_wait_inside(run, call):
@@ -206,6 +207,7 @@ async def apply_answer(run: RunState, call: Call, batch: Batch, answer: Any) -> 
     except InvalidArguments as error:
         call.settle("invalid", f"A person changed this call to arguments that the tool does not take: {error}")
         return
+    call.args = args
     call.edits += 1
     if call.edits > MAX_EDITS:
         call.settle("blocked", f"This call was changed {MAX_EDITS} times by a person and by hooks in turn: it was not run.")

@@ -39,18 +39,20 @@ async def cut_short(run: RunState, call: Call, batch: Batch) -> bool:
 
     This comes before look-up, validation and gates: they say whether a call may begin, and this one has. "There is no such
     tool" or "the arguments are wrong" would make a model try another way, and do a second time what may be done already.
+    If another call is on record in its place, nothing of that is used.
     """
     journal = run.journal
     past = journal.past_call(call.id)
-    if past is None or past.intent is None or past.outcome is not None or journal.rehearsal:
+    if past is None or journal.rehearsal:
         return False
     call.tool = call.tool or run.enabled.get(call.name)
+    if await _stands_for_another(run, call, past):
+        return call.outcome is not None
+    if past.intent is None or past.outcome is not None:
+        return False
     if call.tool is not None and past.settled is None and await _may_go_on(run, call):
         return False
     call.compared = True
-    if changed := _not_as_recorded(call, past):
-        call.settle("uncertain", changed)
-        return True
     _as_it_began(run, call, batch, past)
     await journal.go_live(run)
     _lost(run, call, past)
@@ -63,9 +65,6 @@ async def hold_to_record(run: RunState, call: Call) -> None:
     past = run.journal.past_call(call.id)
     if past is None or past.intent is None or run.journal.rehearsal:
         return
-    if changed := _not_as_recorded(call, past):
-        call.settle("uncertain", changed)
-        return
     _repeat_rulings(run, call.id, past)
     if not _is_over(run, call, past):
         await run.journal.go_live(run)
@@ -74,7 +73,7 @@ async def hold_to_record(run: RunState, call: Call) -> None:
 
 def _as_it_began(run: RunState, call: Call, batch: Batch, past: Any) -> None:
     """Make `call` what it was when it began, so that the hooks at 13 see what it did."""
-    original = _before_hooks(past)
+    original = past.unshaped()
     _repeat_rulings(run, call.id, past)
     call.tool = call.tool or _gone(call.name)
     call.args = freeze(past.intent["args"])
@@ -142,12 +141,8 @@ async def begin_once(run: RunState, call: Call) -> bool:
     journal = run.journal
     call.compared = True
     past = journal.past_call(call.id)
-    if past is not None:
-        if changed := _not_as_recorded(call, past):
-            call.settle("uncertain", changed)
-            return False
-        if _is_over(run, call, past):
-            return False
+    if past is not None and _is_over(run, call, past):
+        return False
     await journal.go_live(run)
     policy, by = replay_policy(run, call)
     if past is not None and past.intent is not None:
@@ -156,6 +151,7 @@ async def begin_once(run: RunState, call: Call) -> bool:
             return False
         if policy == "safe":
             run.note("Repeated", f"{call.name} was running when the process ended; it may be run again ({by} says so)", call.id)
+            journal.waiting.repeats(call.id)
     try:
         await journal.intent(run, call, policy, by)
     except JournalError as error:
@@ -180,39 +176,41 @@ def _is_over(run: RunState, call: Call, past: Any) -> bool:
     return True
 
 
-def _not_as_recorded(call: Call, past: Any) -> str | None:
-    """Why a recorded call is not this one, if it is not. Then nothing of it can be used, and nothing may run in its place."""
-    recorded = past.intent or past.outcome
-    if recorded is None or call.parent_id is None:  # what a reply asks for is on record with the reply
-        return None
-    then = None
-    if recorded["name"] != call.name:
-        then = recorded["name"]
-    elif past.intent is not None and not _same_arguments(call, past):
-        then = "the same tool with other arguments"
-    if then is None:
-        return None
-    return CHANGED.format(name=call.name, then=then) + (UNKNOWN if past.outcome is None else "")
+async def _stands_for_another(run: RunState, call: Call, past: Any) -> bool:
+    """Whether another call is on record in this one's place. If that had begun, nothing runs in its place: this one is settled.
+
+    Code makes the calls inside a tool or a lambda, and need not make the same ones when it is repeated. What a reply asks for
+    is on record with the reply, but what its tool makes of the arguments may have changed before it began.
+    """
+    begun = past.intent is not None or past.outcome is not None
+    if call.parent_id is None and begun:
+        return False
+    then = None if past.name in (None, call.name) else past.name
+    if then is None and _same_arguments(call, past):
+        return False
+    then = then or "the same tool with other arguments"
+    if begun:
+        call.compared = True
+        call.settle("uncertain", CHANGED.format(name=call.name, then=then) + (UNKNOWN if past.outcome is None else ""))
+        return True
+    await run.journal.go_live(run)
+    past.forget_decisions()
+    run.note("Changed", f"hooks are asked anew about this call of {call.name}: what they were asked about was {then}", call.id)
+    return True
 
 
 def _same_arguments(call: Call, past: Any) -> bool:
-    """Whether the arguments are those on record: as they ran, or as they were before hooks shaped them."""
-    original, made = _before_hooks(past), [call.part.args]
-    if original is None:
-        return True  # a hook has made others of them, as it does now
-    if call.args is not None:
-        made.append(call.args)
-    elif call.tool is not None:  # nobody has looked at them yet
+    """Whether the arguments are those on record, as they were before hooks shaped them. Of a call that ran: or as they ran."""
+    known, made = past.unshaped(), [call.part.args]
+    if known is None:
+        return True  # nothing says so
+    if call.tool is not None:
         with contextlib.suppress(InvalidArguments):
             made.append(call.tool.validate(call.part.arguments))
-    return not {past.intent["digest"], digest_of(original)}.isdisjoint([digest_of(args) for args in made])
-
-
-def _before_hooks(past: Any) -> Any:
-    """The recorded arguments as they were before hooks shaped them; `None` if only what came of them is known."""
-    if rulings := past.rulings.get("before_tool_call"):
-        return rulings[0].get("original_args", rulings[0].get("args"))
-    return None if past.rulings.get("prepare_tool_call") else past.intent["args"]
+    if past.intent is None and past.outcome is None:
+        return len(made) == 1 or digest_of(known) == digest_of(made[-1])  # what is not valid does not come to its hooks
+    recorded = {digest_of(known), past.intent["digest"]} if past.intent is not None else {digest_of(known)}
+    return not recorded.isdisjoint([digest_of(args) for args in made])
 
 
 def _recall(run: RunState, call_id: str, past: Any) -> None:
@@ -270,6 +268,6 @@ def _policy_now(run: RunState, call: Call) -> tuple[str, str]:
 
 def finish_once(run: RunState, call: Call, raw: ToolResult) -> None:
     """What became of a call is settled: record it. `raw` is what the body gave, before the hooks at 13."""
-    if call.outcome == "pending" or call.recalled:
+    if call.recalled:
         return
     run.journal.outcome(run, call, raw)

@@ -129,6 +129,8 @@ def _natural_end(turn: Turn) -> StopReason:
 
 def _next_cause(run: RunState, turn: Turn) -> Cause | None:
     """Why another turn follows, if one does. Queued messages satisfy a wish to go on."""
+    if run.journal is not None and (recorded := run.journal.past_cause()) is not None:
+        return recorded  # type: ignore[no-any-return]
     if turn.tools_go_on:
         return "tools"
     if run.queues.steering:

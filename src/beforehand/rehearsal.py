@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from .calls import Call
+from .calls import Call, nested_call
 from .errors import Stop
 from .frozen import EMPTY_DICT, FrozenDict, freeze, thaw
 from .hooks.registry import HookSet
@@ -20,7 +20,6 @@ from .messages import AssistantMessage, Options, Request, ToolSpec
 from .models.base import NO_CALL_INFO, CallInfo, Model, ModelEvent
 from .plan import AROUND, HookSource, Plan
 from .schema import JsonSchema, Rejected, read_object, to_json
-from .toolcall import nested_call
 from .tools import Tool, ToolResult
 
 LAMBDA = re.compile(r"lambda_\d+")
@@ -165,11 +164,11 @@ class _Accepted:
 
     def learn(self, text: str, call: PastCall, number: int = 0) -> None:
         """What became of `text` in one round of a call: the first, or the one after a person has edited it so often."""
-        known = _known_args(call, number)
+        known = call.unshaped(number)
         if known is not None:
             self.made[text] = freeze(known)
             self.defaults |= {name: value for name, value in known.items() if name not in _object(text)}
-        elif call.outcome is not None and call.outcome["outcome"] == "invalid" and not _round(call, "before_tool_call", number):
+        elif call.outcome is not None and call.outcome["outcome"] == "invalid" and not call.ruling("before_tool_call", number):
             self.made[text] = None
         elif number == 0 and call.intent is not None:  # an older record, which has them as hooks at 11 had shaped them
             self.made[text] = freeze({**call.intent["args"], **_object(text)})
@@ -222,28 +221,10 @@ def _tools(past: Past, specs: Mapping[str, ToolSpec]) -> tuple[Tool, ...]:
     return tuple([_tool(name, schema) for name, schema in accepted.items()])
 
 
-def _known_args(call: PastCall, number: int = 0) -> dict[str, Any] | None:
-    """What a call's arguments were once they were valid, before hooks shaped them, as far as that is on record.
-
-    After each edit by a person the hooks are asked again: `number` says in which of these rounds.
-    """
-    shaping, gate = (_round(call, seam, number) for seam in ("prepare_tool_call", "before_tool_call"))
-    if "args" in shaping:
-        return shaping["args"]  # type: ignore[no-any-return]
-    first = [gate.get("original_args"), *[asked["original_args"] for asked in call.asks[:1]]] if number == 0 else []
-    unshaped = [] if "changes" in shaping else [gate.get("args"), call.intent["args"] if call.intent and not number else None]
-    return next((args for args in [*first, *unshaped] if args is not None), None)
-
-
 def _args_of(call: PastCall) -> dict[str, Any] | None:
     """The arguments with which code has made a call, as near to those as the record comes."""
-    known = _known_args(call)
+    known = call.unshaped()
     return call.intent["args"] if known is None and call.intent is not None else known
-
-
-def _round(call: PastCall, seam: str, number: int) -> dict[str, Any]:
-    rulings = call.rulings.get(seam, ())
-    return rulings[number] if number < len(rulings) else {}
 
 
 def _object(text: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from .calls import Batch, Call, NestedResult, Suspend, say_edited, shortened
+from .calls import Batch, Call, Inside, NestedResult, Suspend, nested_call, say_edited, shortened
 from .decisions import Block, Interrupt
 from .detach import contained, forget, in_thread, Rest, result_of
 from .errors import Aborted, HookFailed, describe, nearest
@@ -23,7 +23,6 @@ from .events import ToolExecutionEnd, ToolExecutionStart, ToolExecutionUpdate
 from .gating import shape_and_gate
 from .hooks.dispatch import Ruling, dispatch
 from .intents import begin_once, cut_short, finish_once, hold_to_record
-from .messages import AssistantMessage, ToolCall
 from .observing import entered, left
 from .seams import BY_NAME, CallOutcome, RunInfo
 from .state import RunState
@@ -148,12 +147,13 @@ async def execute(run: RunState, call: Call) -> None:
     except _Late as late:
         call.settle("timed_out", f"Tool {call.name} gave no result within {late.args[0]:g} s. What it did by then is not known.")
     except Suspend as suspend:
-        call.suspended, call.outcome = suspend, "pending"
-        call.result = ToolResult("Waiting for a person's approval.", is_error=True)
+        call.waits_inside(suspend)
     except (KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:
         _body_failed(run, call, error)
+    if call.inside is not None and call.inside.waiting and not run.aborted:
+        call.waits_inside(Suspend(call.inside.waiting, None))
     if run.scope:
         run.leave_guarded(outer_scope)
     if began:
@@ -230,10 +230,10 @@ async def _in_time(tool: Tool, first: tuple[Any, ...], kwargs: dict[str, Any], t
 def _tool_context(run: RunState, call: Call) -> ToolContext:
     loop, thread = asyncio.get_running_loop(), threading.get_ident()
     call.updates_open = True
-    counter = iter(range(1, 1 << 30))
 
     async def call_tool(name: str, args: Any) -> Any:
-        return await nested(run, call, name, args, next(counter))
+        call.inside = call.inside or Inside()
+        return await nested(run, call, name, args, call.inside)
 
     def update(partial: Any) -> None:
         result = as_result(partial)  # what is no result is the tool's mistake, and raised there
@@ -295,7 +295,7 @@ async def _finish(run: RunState, call: Call) -> None:
             call.settle("aborted", "Operation aborted before its result could be checked. The tool ran.")
             return
         _apply_after(run, call, ruling)
-    if call.edits and call.outcome in PASSES_AFTER:
+    if call.edits and call.outcome != "invalid" and call.args != call.original_args:
         call.result = say_edited(call)
     limit = run.limits.max_result_chars
     if limit is not None and not call.whole and len(call.result.text) > limit:
@@ -352,14 +352,20 @@ async def _checked_update(run: RunState, call: Call, result: ToolResult) -> Tool
     return ToolExecutionUpdate(call_id=call.id, name=call.name, partial=result, **run.event_fields(call.parent_id))
 
 
-async def nested(run: RunState, parent: Call, name: str, args: Any, number: int) -> NestedResult:
+async def nested(run: RunState, parent: Call, name: str, args: Any, inside: Inside) -> NestedResult:
     """A call from inside a tool: the same pipeline, with events that carry the parent's id. Never raises for a refusal."""
-    call = nested_call(f"{parent.id}/{number}", name, args, parent.id, parent.message)
-    call.left = parent.left
-    call.raise_if_left()
-    result = await run_nested(run, call)
+    if parent.outcome is not None:
+        return NestedResult(f"Not run: {parent.name} has ended.", is_error=True, outcome="cancelled", call_id=parent.id)
+    inside.begin()
+    try:
+        call = nested_call(f"{parent.id}/{inside.made}", name, args, parent.id, parent.message)
+        call.left = parent.left
+        call.raise_if_left()
+        result = await run_nested(run, call)
+    finally:
+        inside.end()
     if call.outcome == "pending":
-        raise Suspend(call.pending(), None)  # the parent is made again once a person has answered
+        await inside.suspend(call.pending())
     run.enter_guarded(begun_before_abort=True)  # the body that called goes on, and an abort must reach it
     parent.failure = parent.failure or call.failure
     return result
@@ -369,17 +375,6 @@ async def _go_over_inner_calls(run: RunState, call: Call) -> None:
     """The recorded calls that a body made, which does not run now: other hooks are asked about them too."""
     for inner_id, name, args in run.journal.inner_calls(call.id):
         await run_nested(run, nested_call(inner_id, name, args, call.id, call.message))
-
-
-def nested_call(call_id: str, name: str, args: Any, parent_id: str, message: AssistantMessage | None = None) -> Call:
-    """A call that code has made, with arguments as JSON text or as what JSON can be made of."""
-    import json
-
-    try:
-        arguments = args if isinstance(args, str) else json.dumps(args, default=str)
-    except (TypeError, ValueError, RecursionError) as error:
-        arguments = json.dumps(f"no JSON: {error}")  # refused below, like anything else that is no object
-    return Call.of(ToolCall(call_id, name, arguments), message, parent_id)
 
 
 async def run_nested(run: RunState, call: Call) -> NestedResult:

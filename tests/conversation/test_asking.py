@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from beforehand import (
-    Agent, Answer, Approve, Ask, Block, Deny, Edit, Hook, NothingToContinue, PendingApproval, Replace, Steer, ToolResult,
+    Agent, Answer, Approve, Ask, Block, Deny, Edit, Hook, Limits, NothingToContinue, PendingApproval, Replace, Steer, ToolResult,
     UnknownAnswer, UserMessage, tool,
 )  # fmt: skip
 from beforehand.testing import ScriptedModel, error, text, tool_call
@@ -172,7 +172,8 @@ async def test_an_edited_call_is_validated_shaped_and_gated_again_and_shows_its_
 
     assert till.paid == []
     assert seen == [(50, 100), (13, 100)]
-    assert model.requests[1].messages[-1].text == "not 13"
+    told = model.requests[1].messages[-1].text
+    assert told.startswith("not 13\n[A person changed the arguments of this call on purpose, to ")
 
 
 async def test_a_person_is_asked_again_if_hooks_made_something_else_of_what_he_wrote() -> None:
@@ -335,6 +336,29 @@ async def test_an_abort_in_a_resumed_run_works_like_in_any_other() -> None:
     result = await running
 
     assert (result.stop_reason, len(model.requests)) == ("aborted", 1)
+    await assert_continuable(talk, model)
+
+
+@pytest.mark.parametrize("mode", ["parallel", "sequential"])
+async def test_an_abort_while_another_call_runs_leaves_nothing_that_waits(mode: str) -> None:
+    till, reached = Till(), asyncio.Event()
+
+    @tool
+    async def slow() -> str:
+        reached.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    model = ScriptedModel([[pay(1), tool_call("slow", id="s")], text("after that")])
+    limits = Limits(abort_grace=0.01)
+    talk = Agent(model=model, tools=[till.pay, slow], hooks=[APPROVAL], tool_mode=mode, limits=limits).conversation()
+    running = asyncio.create_task(talk.run("go"))
+    await reached.wait()
+    talk.abort()
+    result = await running
+
+    assert (result.stop_reason, result.pending, talk.pending, till.paid) == ("aborted", (), (), [])
+    assert [(m.tool_call_id, m.outcome) for m in result.messages if m.role == "tool"] == [("c1", "aborted"), ("s", "aborted")]
     await assert_continuable(talk, model)
 
 

@@ -269,7 +269,7 @@ async def test_f36_an_edited_call_inside_a_sub_agent_passes_the_gates_again(colo
     await talk.resume({suspended.pending[0].call_id: Edit({"to": "evil@example.com"})})
 
     assert sent == []
-    assert child.requests[1].messages[-1].text == "never to them"
+    assert child.requests[1].messages[-1].text.startswith("never to them\n[A person changed the arguments")
 
 
 async def test_f36_two_sub_agents_waiting_at_once_are_answered_one_by_one(colour: Colour) -> None:

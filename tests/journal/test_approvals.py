@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -11,10 +12,12 @@ from typing import Any
 import pytest
 
 from beforehand import (
-    Agent, Approve, Ask, Block, Deny, Edit, Hook, PendingApproval, Replace, RunResult, ToolContext, tool,
+    Agent, Answer, Approve, Ask, Block, Deny, Edit, Hook, Limits, PendingApproval, Replace, RunResult, Steer, ToolContext, tool,
 )  # fmt: skip
+from beforehand.answering import answer_waiting
 from beforehand.errors import RunBusy, RunChanged, ServerError, UnknownAnswer, UsageError
 from beforehand.journal import Journal, verify
+from beforehand.journal.reading import waiting
 from beforehand.testing import FunctionModel, error, text, tool_call
 
 from journal.cutting import all_records, cut, parents
@@ -228,8 +231,73 @@ async def test_f35_an_edit_is_validated_gated_again_and_the_model_is_told(tmp_pa
     assert later.did == ["transfer 10 c"]
     assert "A person changed the arguments of this call on purpose" in said["t1"]
     assert "Do not repeat the original call" in said["t1"]
-    assert said["t2"] == "not to b"
+    assert said["t2"].startswith("not to b\n[A person changed the arguments of this call on purpose, to ")
     assert "arguments that the tool does not take" in said["t3"]
+
+
+@pytest.mark.parametrize("verdict", [Block("no"), Answer("made up"), Steer("elsewhere")], ids=lambda v: type(v).__name__)
+async def test_f35_the_model_is_told_of_an_edit_whatever_hooks_make_of_it(tmp_path: Path, verdict: Any) -> None:
+    def make() -> Process:
+        other = Hook(seam="before_tool_call", fn=lambda call: verdict if call.args["amount"] == 5 else None, name="other")
+        return Process(tmp_path, after(tool_call("transfer", {"amount": 1}, id="c")), [ask("transfer"), other])
+
+    await make().agent.run("go", run_id="R")
+    later = make()
+    told = results(await later.agent.resume("R", {"c": Edit({"amount": 5})}))["c"]
+    assert later.did == []
+    assert '[A person changed the arguments of this call on purpose, to {"amount": 5, "to": "a"}.' in told
+    assert "ran with" not in told
+
+
+async def test_an_edit_that_changes_nothing_is_not_told_as_a_change(tmp_path: Path) -> None:
+    def make() -> Process:
+        return Process(tmp_path, after(tool_call("transfer", {"amount": 1}, id="c")), [ask("transfer")])
+
+    await make().agent.run("go", run_id="R")
+    assert results(await make().agent.resume("R", {"c": Edit({"amount": 1})})) == {"c": "sent 1 to a"}
+
+
+NO_JSON = {
+    "not a number": {"amount": float("nan")}, "infinite": {"amount": float("inf")}, "half a character": {"amount": "\ud800"},
+    "an object": {"amount": object()}, "nothing": None, "no mapping": [("amount", 5)], "a text that is no JSON": "amount: 5",
+}  # fmt: skip
+NO_JSON["in itself"] = {"amount": NO_JSON}
+
+
+@pytest.mark.parametrize("args", NO_JSON)
+@pytest.mark.parametrize("way", ["resume", "another process", "on_ask"])
+async def test_an_edit_that_json_cannot_hold_is_refused_and_does_not_become_another(tmp_path: Path, args: str, way: str) -> None:
+    sent = []
+
+    def make(on_ask: Any = None) -> Agent:
+        @tool
+        async def send(amount: Any) -> str:
+            sent.append(amount)
+            return "sent"
+
+        model = after(tool_call("send", {"amount": 1}, id="c"))
+        return Agent(model=model, tools=[send], hooks=[ask("send")], journal=journal(tmp_path), on_ask=on_ask)
+
+    edit = Edit(NO_JSON[args])
+    if way == "on_ask":
+        result = await make(lambda pending: edit).run("go", run_id="R")
+    else:
+        agent = make()
+        await agent.run("go", run_id="R")
+        if way == "another process":
+            await answer_waiting(agent.plan.journal, "R", "c", edit, by="ann")
+        result = await make().resume("R", {"c": edit} if way == "resume" else None)
+    assert (result.stop_reason, sent) == ("completed", [])
+    assert "arguments that the tool does not take" in results(result)["c"]
+
+
+@pytest.mark.parametrize("answers", [[("c", Approve())], "c", Approve(), []], ids=repr)
+async def test_answers_that_are_no_mapping_are_an_error_and_the_call_waits_on(tmp_path: Path, answers: Any) -> None:
+    process = Process(tmp_path, after(tool_call("transfer", {"amount": 1}, id="c")), [ask("transfer")])
+    await process.agent.run("go", run_id="R")
+    with pytest.raises(UsageError, match="a mapping from call ids"):
+        await process.agent.resume("R", answers)
+    assert results(await process.agent.resume("R", {"c": Approve()})) == {"c": "sent 1 to a"}
 
 
 # --- F36, F43: sub-agents -------------------------------------------------------------------------
@@ -329,6 +397,58 @@ async def test_f46_an_answer_is_not_used_up_by_a_request_that_fails_after_the_to
     result = await third.agent.resume("R")
     assert (third.did, result.text, result.stop_reason) == ([], "done", "completed")
     assert results(result) == {"c": "sent 1 to a"}
+
+
+@pytest.mark.parametrize("inside", [False, True])
+async def test_a_question_that_an_abort_has_ended_is_not_put_again_wherever_the_record_ends(tmp_path: Path, inside: bool) -> None:
+    reached = asyncio.Event()
+
+    @tool(replay="safe")
+    async def slow() -> str:
+        reached.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    def process(folder: Path) -> Process:
+        child = Agent(model=after(tool_call("transfer", {"amount": 1}, id="k")), tools=Shop().tools, hooks=[ask("transfer")])
+        asks = tool_call("child", {"prompt": "x"}, id="c") if inside else tool_call("transfer", {"amount": 1}, id="c")
+        hooks = [ask("transfer"), Hook(seam="finish_turn", fn=lambda turn: None), Hook(seam="after_turn", fn=lambda turn: None)]
+        model = after(asks, tool_call("slow", id="s"))
+        return Process(
+            folder, model, hooks, [slow, child.as_tool("child", "Asks.")], limits=Limits(abort_grace=0.01), tool_mode="sequential"
+        )
+
+    first = process(tmp_path)
+    talk = first.agent.conversation()
+    running = asyncio.create_task(talk.run("go", run_id="R"))
+    await reached.wait()
+    talk.abort()
+    assert ((await running).stop_reason, waiting(first.agent.plan.journal)) == ("aborted", [])
+    records, of = all_records(tmp_path / "runs.db"), parents(tmp_path / "runs.db")
+    over = next(k for k, r in enumerate(records, 1) if (r.kind, r.run_id, r.data.get("call")) == ("outcome", "R", "c"))
+    for k in range(over, len(records) + 1):
+        (tmp_path / str(k)).mkdir()
+        cut(records[:k], of, tmp_path / str(k) / "runs.db").close()
+        again = process(tmp_path / str(k))
+        result = await again.agent.resume("R")
+        assert (result.pending, again.did) == ((), []), k
+        assert results(result)["c"] == "Operation aborted", k
+        assert waiting(again.agent.plan.journal) == [], k
+
+
+async def test_a_sub_agents_question_that_was_given_up_is_not_listed_and_takes_no_answer(tmp_path: Path) -> None:
+    child = Agent(model=after(tool_call("transfer", {"amount": 1}, id="k")), tools=Shop().tools, hooks=[ask("transfer")])
+    model = FunctionModel(lambda r: text("done") if len(r.messages) > 1 else tool_call("child", {"prompt": "x"}, id="c"))
+    process = Process(tmp_path, model, [], [child.as_tool("child", "Asks.")])
+    talk, store = process.agent.conversation(), process.agent.plan.journal
+    await talk.run("go", run_id="R")
+    assert [(question.run_id, question.call_id) for question in waiting(store)] == [("R", "c/k")]
+    await talk.run("never mind")
+    assert waiting(store) == []
+    for run_id, call_id in (("R", "c/k"), ("R/c", "k")):
+        with pytest.raises(UnknownAnswer, match="is waiting"):
+            await answer_waiting(store, run_id, call_id, Approve(), by="ann")
+    assert [r.kind for r in store.records("R/c") if r.kind == "answer"] == []
 
 
 # --- questions inside nested calls ----------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from beforehand import Agent, Approve, Ask, Conversation, Hook, Interrupt, Loop, Recovery, ToolContext, tool
+from beforehand import Agent, Approve, Ask, Conversation, Hook, Interrupt, Loop, Recovery, Replace, ToolContext, UserMessage, tool
 from beforehand.backtest import backtest
 from beforehand.errors import NetworkError
 from beforehand.hooks.registry import HookSet
@@ -150,6 +150,127 @@ async def test_what_was_taken_out_again_stays_out(tmp_path: Path) -> None:
         again = Talk(tmp_path / f"{end}.db")
         assert said((await again.resume()).messages) == expected
         await again.agent.aclose()
+
+
+@pytest.mark.parametrize("mode", ["one-at-a-time", "all"])
+@pytest.mark.parametrize("kind", ORIGINS)
+@pytest.mark.parametrize("added", [False, True])
+async def test_a_turn_whose_message_was_taken_back_before_it_began_is_gone_over_all_the_same(
+    tmp_path: Path, kind: str, mode: Any, added: bool
+) -> None:
+    def make(path: Path) -> Talk:
+        def take_back(turn: Any) -> Any:
+            if turn.cause == "tools":
+                return None
+            made.talk.clear_queues()
+            return Replace(add_messages=[UserMessage("added")]) if added else None
+
+        def say(talk: Conversation) -> None:
+            getattr(talk, kind)("one")
+            getattr(talk, kind)("two")
+
+        def close(outcome: Any) -> Any:
+            return Replace(terminate=True)
+
+        hooks = [Hook(seam="prepare_next_turn", fn=take_back), Hook(seam="after_tool_call", fn=close)]
+        made = Talk(path, {0: say}, calls=1, hooks=hooks, steering_mode=mode, follow_up_mode=mode)
+        return made
+
+    began = make(tmp_path / "whole.db")
+    whole = [m.text for m in (await began.talk.run("go", run_id="R")).messages]
+    assert len(whole) == 4 + added
+    records, of = all_records(tmp_path / "whole.db"), parents(tmp_path / "whole.db")
+    await began.agent.aclose()
+    after = next(n for n, r in enumerate(records, 1) if r.data.get("seam") == "prepare_next_turn")
+    for end in range(after, len(records)):
+        cut(records[:end], of, tmp_path / f"{end}.db").close()
+        again = make(tmp_path / f"{end}.db")
+        assert [m.text for m in (await again.resume()).messages] == whole, records[end - 1].kind
+        assert again.talk.queued == ()
+        await again.agent.aclose()
+
+
+@pytest.mark.parametrize("mode", ["one-at-a-time", "all"])
+@pytest.mark.parametrize("in_thread", [False, True])
+async def test_what_a_repeated_tool_says_again_is_said_once(tmp_path: Path, mode: Any, in_thread: bool) -> None:
+    """The rest stays: what others have said meanwhile, and what a tool said that does not run again."""
+
+    class Many:
+        def __init__(self, path: Path) -> None:
+            def speak(tag: str) -> None:
+                self.talk.steer(f"{tag} steers")
+                self.talk.follow_up(f"{tag} follows")
+
+            @tool(replay="safe")
+            async def outer(ctx: ToolContext) -> str:
+                speak("outer")
+                await ctx.call_tool("never", {})
+                await ctx.call_tool("again", {})
+                self.talk.steer("outer steers later")
+                return "outer"
+
+            @tool
+            async def never() -> str:
+                speak("never")
+                return "never"
+
+            async def again_async() -> str:
+                speak("again")
+                return "again"
+
+            def again_sync() -> str:
+                speak("again")
+                return "again"
+
+            again = tool(name="again", description="", replay="safe")(again_sync if in_thread else again_async)
+            call = tool_call("outer", id="c")
+            model = FunctionModel(lambda r: text("end") if any(m.role == "tool" for m in r.messages) else call)
+            self.store = Journal(path, durability="normal")
+            self.agent = Agent(model=model, tools=[outer, never, again], journal=self.store)
+            self.talk = self.agent.conversation(steering_mode=mode, follow_up_mode=mode)
+
+    whole = Many(tmp_path / "whole.db")
+    expected = Counter(said((await whole.talk.run("go", run_id="R")).messages))
+    assert set(expected.values()) == {1}
+    assert len(expected) == 7
+    records, of = all_records(tmp_path / "whole.db"), parents(tmp_path / "whole.db")
+    await whole.agent.aclose()
+    for end in range(1, len(records)):
+        cut(records[:end], of, tmp_path / f"{end}.db").close()
+        resumed = Many(tmp_path / f"{end}.db")
+        came = Counter(said((await resumed.talk.resume_recorded("R")).messages))
+        begun = {r.data["call"] for r in records[:end] if r.kind == "intent"}
+        over = {r.data["call"] for r in records[:end] if r.kind == "outcome"}
+        lost = {f"never {how}" for how in ("steers", "follows")} if "c/1" in begun - over else set()
+        assert came.keys() | lost >= expected.keys(), end
+        assert set(came.values()) == {1}, (end, came)
+        assert verify(resumed.store) == []
+        await resumed.agent.aclose()
+
+
+async def test_what_a_waiting_tool_said_is_said_once_and_what_others_said_is_kept(tmp_path: Path) -> None:
+    @tool
+    async def pay() -> str:
+        return "paid"
+
+    @tool(replay="safe")
+    async def script(ctx: ToolContext) -> str:
+        talks[-1].steer("from the tool")
+        return (await ctx.call_tool("pay", {})).text  # type: ignore[no-any-return]
+
+    def make() -> Conversation:
+        model = FunctionModel(lambda r: text("end") if any(m.role == "tool" for m in r.messages) else tool_call("script", id="s"))
+        gate = Hook(seam="before_tool_call", fn=lambda call: Ask("May it?"), tools=["pay"])
+        store = Journal(tmp_path / "runs.db", durability="normal")
+        talk = Agent(model=model, tools=[pay, script], hooks=[gate], journal=store).conversation(steering_mode="all")
+        talks.append(talk)
+        return talk
+
+    talks: list[Conversation] = []
+    talk = make()
+    (pending,) = (await talk.run("go", run_id="R")).pending
+    talk.steer("from a person")
+    assert said((await talk.resume({pending.call_id: Approve()})).messages) == ["from the tool", "from a person"]
 
 
 async def test_a_run_that_nobody_steers_has_no_record_of_it(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from ..keys import holds_key
 from ..messages import (
     AssistantMessage, CustomMessage, Message, Options, Request, SystemMessage, ToolMessage, ToolSpec, Usage, UserMessage, sealed,
 )  # fmt: skip
+from ..schema import Rejected, read_object, to_json
 from ..tools import ToolResult, as_result
 from .body import text_of
 from .details import given_back, kept, read_details, write_details
@@ -229,7 +230,19 @@ def read_decision(written: dict[str, Any], **around: Any) -> DecisionRecord:
 
 
 def write_answer(answer: HumanAnswer) -> dict[str, Any]:
-    return {"is": type(answer).__name__, **{f: getattr(answer, f) for f in answer.__struct_fields__}}
+    fields = {f: getattr(answer, f) for f in answer.__struct_fields__}
+    if isinstance(answer, Edit):
+        fields["args"] = _edited(answer.args)
+    return {"is": type(answer).__name__, **fields}
+
+
+def _edited(args: Any) -> Any:
+    """The arguments that a person wrote. What JSON cannot hold becomes what every tool refuses, not what one might take."""
+    try:
+        return read_object(to_json(args))
+    except Exception as error:
+        why = "; ".join([said for _, said in error.problems]) if isinstance(error, Rejected) else text_of(error)
+        return msgspec.json.encode(f"no arguments: {why}").decode()
 
 
 def read_answer(written: dict[str, Any]) -> HumanAnswer:

@@ -182,8 +182,13 @@ class RunLog(Recall):
             data["args"] = ruling.context.args
             if ruling.context.original_args is not ruling.context.args:
                 data["original_args"] = ruling.context.original_args
-        if seam == "prepare_tool_call" and (failed is not None or ruling.changes or ruling.heard):
+        made_by_code = call_id is not None and "/" in call_id  # no reply says what such a call is
+        if made_by_code and seam != "after_tool_call":
+            data["name"] = given.name
+        if seam == "prepare_tool_call" and (failed is not None or ruling.changes or ruling.heard or made_by_code):
             data["args"] = given.args  # as they were: what follows knows only what became of them
+        if seam == "prepare_next_turn":
+            data["cause"] = given.cause  # that a turn follows is settled
         if seam == "get_api_key":
             data["again"] = True  # a key is never written down
         if made:
@@ -311,9 +316,13 @@ class RunLog(Recall):
         self.add("intent", data)
         await self.write(durable=True)
         self.under_way.add(call.id)
+        self.waiting.begins(call.id)
 
     def outcome(self, run: Any, call: Any, raw: ToolResult | None) -> None:
-        """What became of a call, once it is settled for good."""
+        """What became of a call, once it is settled: for good, or until a person has answered."""
+        self.waiting.ended(call.id)
+        if call.outcome == "pending":
+            return
         self.under_way.discard(call.id)
         past = self.past_call(call.id)
         if past is not None and past.outcome is not None:

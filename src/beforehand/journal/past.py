@@ -48,6 +48,34 @@ class PastCall(msgspec.Struct):
     inner: list[str] = []
     notes: list[dict[str, Any]] = []
 
+    @property
+    def name(self) -> str | None:
+        """The tool's name, where it is known."""
+        decided = [ruling for rulings in self.rulings.values() for ruling in rulings]
+        return next((data["name"] for data in (self.intent, self.outcome, *self.asks, *decided) if data and "name" in data), None)
+
+    def unshaped(self, number: int = 0) -> dict[str, Any] | None:
+        """What the arguments were once they were valid, before hooks shaped them, as far as that is on record.
+
+        After each edit by a person the hooks are asked again: `number` says in which of these rounds. To be asked before the
+        rulings are gone over.
+        """
+        shaping, gate = (self.ruling(seam, number) for seam in ("prepare_tool_call", "before_tool_call"))
+        if "args" in shaping:
+            return shaping["args"]  # type: ignore[no-any-return]
+        first = [gate.get("original_args"), *[asked["original_args"] for asked in self.asks[:1]]] if number == 0 else []
+        later = [] if "changes" in shaping else [gate.get("args"), self.intent["args"] if self.intent and not number else None]
+        return next((args for args in [*first, *later] if args is not None), None)
+
+    def ruling(self, seam: str, number: int) -> dict[str, Any]:
+        rulings = self.rulings.get(seam, ())
+        return rulings[number] if number < len(rulings) else {}
+
+    def forget_decisions(self) -> None:
+        """They were about another call. What people have answered is bound to what they were shown."""
+        self.rulings.clear()
+        self.asks.clear()
+
 
 class Item(msgspec.Struct):
     """One record on the run's own line. Of a reply, `message` is what it stored."""
@@ -74,6 +102,8 @@ class Past(msgspec.Struct):
     """How often rules with a limit had fired by its end."""
     queued: dict[int, dict[str, Any]] = {}
     """The messages that came into the queues, by number."""
+    queued_by: dict[int, str] = {}
+    """The call whose body said it, of those that came from one, by number."""
     cleared: set[int] = msgspec.field(default_factory=set)
     """The numbers of those that were taken back."""
 
@@ -206,6 +236,8 @@ class _Reader:
             self._call(data["call"]).settled = data
         elif kind == "queued":
             past.queued[data["number"]] = data["message"]
+            if "by" in data:
+                past.queued_by[data["number"]] = data["by"]
         elif kind == "cleared":
             past.cleared.update(data["numbers"])
         elif kind == "released":
@@ -217,6 +249,8 @@ class _Reader:
             past.decisions.append((seam, call_id, data))
             if seam in BY_NAME:
                 self.said_aside.append((call_id, {**data, "seam": seam}))
+            if call_id is not None and data["verdict"] == "Changed":
+                self._call(call_id).forget_decisions()
             if call_id is not None and (data["verdict"] in OF_CALLS or seam == "lambda"):
                 self._call(call_id).notes.append({**data, "seam": seam})
             if of == "reply":

@@ -220,11 +220,11 @@ def needs_people(journal: Store) -> tuple[list[Waiting], list[Uncertain]]:
         try:
             records = journal.records(row.run_id)
             past = read_past(records)
-            if past.suspended is not None:
-                found = _questions(row, past)
-            else:
-                found = []
-                lost += [] if past.end is not None else _lost(row.run_id, past, records)
+            found = [] if past.suspended is None else _questions(row, past)
+            begun = [] if past.suspended is not None or past.end is not None else _lost(row.run_id, past, records)
+            if (found or begun) and is_given_up(journal, row.run_id):
+                continue
+            lost += begun
         except (JournalUnreadable, *MALFORMED) as error:
             logger.warning("run %s cannot be read (`beforehand verify` says more): %s", row.run_id, error)
             continue
@@ -232,6 +232,18 @@ def needs_people(journal: Store) -> tuple[list[Waiting], list[Uncertain]]:
             questions[question.run_id, question.call_id] = question
             inside.update(_as_known_inside(question))
     return [question for place, question in questions.items() if place not in inside], lost
+
+
+def is_given_up(journal: Store, run_id: str) -> bool:
+    """Whether the call is over in which this run was made, or the run around it: nobody goes on with it then."""
+    call_id = journal.first(run_id).data.get("parent_call")
+    around = run_id.removesuffix(f"/{call_id}") if call_id is not None else run_id
+    if around == run_id or not journal.has(around):
+        return False
+    past = read_past(journal.records(around))
+    call = past.calls.get(call_id)
+    over = (past.end is not None and past.end.get("error") is None) or (call is not None and call.outcome is not None)
+    return over or is_given_up(journal, around)
 
 
 def _questions(row: RunRow, past: Past) -> list[Waiting]:

@@ -128,6 +128,15 @@ class Recall:
         number, _ = self._numbered.get(id(message), (None, None))
         return number
 
+    def past_cause(self) -> str | None:
+        """Why the turn that is next on record follows, if one is: what waited then may have been taken back since."""
+        for item in self.line:
+            if item.kind == "turn" or "cause" in item.data:
+                return item.data["cause"]  # type: ignore[no-any-return]
+            if item.kind != "ruling":
+                break
+        return None
+
     def requeue(self, run: Any) -> None:
         """Nothing more: what waited is not asked for where nothing goes on."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 from ..messages import Message
@@ -16,6 +17,9 @@ from ..queues import Queues
 from .codec import message_of
 from .details import kept, kept_all
 from .past import Past
+
+_body: ContextVar[tuple[str, str] | None] = ContextVar("_body", default=None)
+"""The run and the call whose body runs here, of a run on record."""
 
 PROMPT = 0
 """The number of a queued message that is a prompt of the run, and on record as such."""
@@ -52,6 +56,10 @@ class Waiting:
         self._closed = False
         self._again: list[Message] = []
         self._last = 0
+        self._past = past
+        self._said: dict[str, list[tuple[int, Message]]] = {}
+        """What a call that runs again had said before, and has not said again yet."""
+        self._around: dict[str, tuple[str, str] | None] = {}
         if past is None:
             self._last = max(self._numbers(each(queues)), default=0)
         elif past.queued or queues.steering or queues.follow_up:
@@ -97,19 +105,55 @@ class Waiting:
 
     # --- while it goes on ---
 
-    def note(self) -> None:
-        """Record what has come into the queues. From any thread: a tool may run in one."""
-        if not self._closed and self._is_here(self.note):
-            for message in each(self.queues):
-                if self.number_of(message) is None:
-                    self._last += 1
-                    self.queues.number(message, self._run_id, self._last)
-                    self._add("queued", {"number": self._last, "message": kept(message)})
+    def note(self, came: Message | None = None) -> None:
+        """Record that `came` is in the queues, or all that is. From any thread: a tool may run in one."""
+        if self._closed or not self._is_here(self.note, came):
+            return
+        by = None if came is None else self._speaker()
+        if came is not None and by is not None and self._was_said(came, by):
+            return
+        for message in each(self.queues):
+            if self.number_of(message) is None and (came is None or message is came):
+                self._last += 1
+                self.queues.number(message, self._run_id, self._last)
+                self._add("queued", {"number": self._last, "message": kept(message), **({} if by is None else {"by": by})})
+
+    def _speaker(self) -> str | None:
+        """The call of this run whose body the code belongs to that speaks here."""
+        run_id, call_id = _body.get() or ("", "")
+        return call_id if run_id == self._run_id and call_id in self._around else None
+
+    def begins(self, call_id: str) -> None:
+        """The body of a call runs from here on: what it says is its own."""
+        self._around[call_id] = _body.get()
+        _body.set((self._run_id, call_id))
+
+    def ended(self, call_id: str) -> None:
+        if call_id in self._around:
+            _body.set(self._around.pop(call_id))
+
+    def repeats(self, call_id: str) -> None:
+        """The body of a call runs again: what it says as it has said it before is on record already."""
+        if self._past is not None and call_id in self._past.queued_by.values():
+            of = [number for number, by in self._past.queued_by.items() if by == call_id]
+            self._said[call_id] = [(number, message_of(self._past.queued[number])) for number in of]
+
+    def _was_said(self, came: Message, by: str) -> bool:
+        """Whether the body that runs again had said this. Then it waits already, or was taken back, and leaves the queue."""
+        said = self._said.get(by, [])
+        place = next((place for place, (_, message) in enumerate(said) if message == came), None)
+        if place is None:
+            return False
+        del said[place]
+        self.queues.stored(came)
+        return True
 
     def clear(self) -> None:
         """Everything is about to be taken out of the queues. From any thread."""
         numbers = [number for number in self._numbers([*self._again, *each(self.queues)]) if number != PROMPT]
         self._again = []
+        for said in self._said.values():
+            said[:] = [one for one in said if one[0] not in numbers]
         if numbers:
             self._cleared(numbers)
 

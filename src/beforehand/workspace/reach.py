@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from ..calls import Call, NestedResult
+from ..calls import Call, NestedResult, nested_call
 from ..decisions import Approve, Deny, Edit, HumanAnswer
 from ..detach import in_thread
 from ..direct import ask_aside
@@ -19,7 +19,7 @@ from ..sandbox import BridgeRefused
 from ..sandbox.values import decode_json
 from ..seams import BY_NAME
 from ..settings import GRANTED
-from ..toolcall import conclude, nested_call, run_nested
+from ..toolcall import conclude, run_nested
 from ..tools import Tool
 from .caller import Caller, OnRecord
 from .codec import from_adf
