@@ -245,16 +245,7 @@ class _Reader:
         elif kind == "retracted":
             past.shown.pop(data["message"], None)
         elif kind == "note":
-            call_id, of, seam = data.pop("call", None), data.pop("of", None), data.pop("seam", "repair")
-            past.decisions.append((seam, call_id, data))
-            if seam in BY_NAME:
-                self.said_aside.append((call_id, {**data, "seam": seam}))
-            if call_id is not None and data["verdict"] == "Changed":
-                self._call(call_id).forget_decisions()
-            if call_id is not None and (data["verdict"] in OF_CALLS or seam == "lambda"):
-                self._call(call_id).notes.append({**data, "seam": seam})
-            if of == "reply":
-                past.line.append(Item(kind, {"seam": seam, "call": call_id, "decisions": [data]}))
+            self._note(data)
         elif kind == "suspended":
             past.suspended = data
         elif kind == "end":
@@ -264,6 +255,20 @@ class _Reader:
         elif kind == "resumed":
             self.go_on()
             past.end = past.suspended = None
+
+    def _note(self, data: dict[str, Any]) -> None:
+        """What the core says, and what hooks' own code leaves to be known."""
+        past = self.past
+        call_id, of, seam = data.pop("call", None), data.pop("of", None), data.pop("seam", "repair")
+        past.decisions.append((seam, call_id, data))
+        if seam in BY_NAME:
+            self.said_aside.append((call_id, {**data, "seam": seam}))
+        if call_id is not None and data["verdict"] == "Changed":
+            self._call(call_id).forget_decisions()
+        if call_id is not None and (data["verdict"] in OF_CALLS or seam == "lambda"):
+            self._call(call_id).notes.append({**data, "seam": seam})
+        if of == "reply":
+            past.line.append(Item("note", {"seam": seam, "call": call_id, "decisions": [data]}))
 
     def _line(self, kind: str, data: dict[str, Any]) -> None:
         past = self.past
