@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 import re
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -154,6 +155,17 @@ class TestWrong:
         for words in (("submit", "a", "go"), ("worker", "--agents", str(SERVED))):
             said = self.said(JournalError.exit_code, *words, BEFOREHAND_DATABASE_URL=url.replace("a%20secret", "wrong"))
             assert said.endswith("cannot be used: the user or the password is wrong")
+
+    def test_a_user_without_rights_does_not_wait_for_them(self, url, postgres: Cluster):
+        with closing(open_journal(url)) as journal:
+            journal.ids()
+        tables = "ALL ON ALL TABLES IN SCHEMA beforehand TO poor; GRANT SELECT ON ALL TABLES IN SCHEMA dbos TO poor"
+        postgres.execute("CREATE ROLE poor LOGIN PASSWORD 'secret'", "postgres")
+        postgres.execute(f"GRANT USAGE ON SCHEMA beforehand, dbos TO poor; GRANT {tables}", url.rpartition("/")[2])
+        theirs = f"postgresql://poor:secret@{url.rpartition('@')[2]}"
+        for words in (("submit", "a", "go"), ("worker", "--agents", str(SERVED))):
+            said = self.said(JournalError.exit_code, *words, BEFOREHAND_DATABASE_URL=theirs)
+            assert "cannot be used: permission denied for table" in said
 
     def test_no_agents_in_the_file(self, tmp_path):
         (tmp_path / "empty.py").write_text("x = 1\n")

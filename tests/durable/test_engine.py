@@ -19,7 +19,7 @@ from beforehand import Agent, Approve, Ask, Deny, Edit, ToolResult, hook, tool
 from beforehand.answering import settle_call
 from beforehand.engine import Engine, QueueLimits
 from beforehand.errors import (
-    ConfigError, RunBusy, RunError, UnknownAnswer, UnknownRun, UsageError,
+    ConfigError, JournalError, RunBusy, RunError, UnknownAnswer, UnknownRun, UsageError,
 )  # fmt: skip
 from beforehand.journal import open_journal, verify
 from beforehand.testing import FunctionModel, text, tool_call
@@ -186,6 +186,19 @@ class TestInOneProcess:
                 [told] = [r.data for r in engine.journal.records(run_id) if r.kind == "answer"]
                 assert told["by"] == "boss"
 
+    async def test_an_answer_wakes_the_run_even_if_the_queue_could_not_be_used_at_first(self, url, postgres: Cluster, caplog):
+        database = url.rpartition("/")[2]
+        agents = {"asker": Agent(model=FunctionModel(paying), tools=[pay_for_real], hooks=[ask_first])}
+        async with Engine(url, agents) as engine, Engine(url) as elsewhere:
+            await engine.start()
+            await elsewhere.submit("asker", "7", run_id="r")
+            await elsewhere.result("r", timeout=60)
+            postgres.execute("ALTER TABLE dbos.workflow_status RENAME TO away", database)
+            await elsewhere.answer("r", {"call": Approve()})
+            await until(lambda: "the sweep for runs of dead workers is tried again" in caplog.text)
+            postgres.execute("ALTER TABLE dbos.away RENAME TO workflow_status", database)
+            assert (await elsewhere.result("r", timeout=60)).text == "paid 7"
+
     async def test_a_run_that_waits_for_a_person_takes_nobodys_place(self, url):
         agents = {"asker": Agent(model=FunctionModel(paying), tools=[pay_for_real], hooks=[ask_first])}
         async with Engine(url, agents, limits=QueueLimits(concurrency=1)) as engine:
@@ -329,6 +342,29 @@ class TestWorkers:
         for worker in (slow, other):
             assert await asyncio.to_thread(worker.stop) == 0
 
+    async def test_a_worker_in_a_long_call_is_not_robbed_when_every_session_ends(self, url, effects, postgres: Cluster):
+        slow = await asyncio.to_thread(Worker(url, effects).ready)
+        async with Engine(url) as engine:
+            await engine.submit("waiter", "gate", run_id="r")
+            await until(lambda: lines(effects) == ["r call began"])
+            dying = await asyncio.to_thread(Worker(url, effects).ready)
+            await engine.submit("waiter", "other-gate", run_id="s")
+            await engine.submit("waiter", "other-gate", run_id="t")
+            await until(lambda: f"call began {dying.process.pid}" in effects.read_text())
+            other = await asyncio.to_thread(Worker(url, effects).ready)
+            dying.kill()
+            end = """
+                SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                WHERE datname = current_database() AND pid <> pg_backend_pid()"""
+            postgres.execute(end, url.rpartition("/")[2])
+            await until(lambda: any(["is gone" in line for worker in (slow, other) for line in worker.lines]))
+            for gate in ("gate", "other-gate"):
+                effects.with_name(gate).touch()
+            assert (await engine.result("r", timeout=60)).text == "it is there"
+            assert "resumed" not in [record.kind for record in engine.journal.records("r")]
+        for worker in (slow, other):
+            assert await asyncio.to_thread(worker.stop) == 0
+
     async def test_a_worker_told_to_stop_lets_its_tools_finish_and_others_go_on(self, url, effects):
         first = await asyncio.to_thread(Worker(url, effects, "--grace", "60").ready)
         async with Engine(url) as engine:
@@ -379,6 +415,18 @@ class TestNotCarried:
                 UPDATE dbos.workflow_status SET status = 'PENDING', executor_id = '{engine.worker_id}',
                 queue_name = 'beforehand:a' WHERE workflow_uuid = 'r'"""  # noqa: S608
             postgres.execute(lost, url.rpartition("/")[2])
+            assert (await engine.result("r", timeout=60)).text == "well"
+
+    async def test_a_worker_that_could_not_begin_says_why_and_can_begin_later(self, url, postgres: Cluster):
+        database = url.rpartition("/")[2]
+        async with Engine(url, {"a": Agent(model=FunctionModel(lambda _: text("well")))}) as engine:
+            await engine.submit("a", "go", run_id="r")
+            postgres.execute("ALTER TABLE dbos.queues ADD CONSTRAINT never CHECK (name <> 'beforehand:a')", database)
+            with pytest.raises(JournalError, match=r"cannot be used: new row .* violates check constraint") as raised:
+                await engine.start()
+            assert "\n" not in str(raised.value) and "INSERT" not in str(raised.value)
+            postgres.execute("ALTER TABLE dbos.queues DROP CONSTRAINT never", database)
+            await engine.start()
             assert (await engine.result("r", timeout=60)).text == "well"
 
     async def test_one_process_is_one_worker_and_can_begin_again(self, url):

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import re
+import socket
 import threading
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from durable.cluster import PASSWORD, Cluster
+from durable.cutting import line_to
 from durable.relay import slow_line
 
 from beforehand import Agent, Approve, Ask, Block, Hook, Loop, ToolContext, ToolResult, hook, tool
@@ -48,6 +53,9 @@ class Payer:
 
 END_SESSIONS = """
     SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"""
+
+
+LEASES = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted AND classid = 1650879602"
 
 
 def database(url: str) -> str:
@@ -302,17 +310,65 @@ class TestWhenTheDatabaseGoesAway:
             assert payer.paid == [0, 1, 2]
             assert await asyncio.to_thread(verify, payer.agent.plan.journal) == []
 
+    async def test_a_connection_that_is_lost_again_when_it_is_first_used_is_made_once_more(self, empty_url):
+        with line_to(empty_url) as (url, line):
+            payer = Payer(url, lambda n: line.cut(doomed=2) if n == 1 else None)
+            async with payer.agent:
+                assert (await payer.agent.run("go", run_id="r")).text == "done"
+                assert payer.paid == [0, 1, 2] and line.doomed == 0
+                journal = payer.agent.plan.journal
+                assert await asyncio.to_thread(verify, journal) == []
+                line.cut(doomed=9)
+                with pytest.raises(JournalError, match="cannot be reached") as raised:
+                    await asyncio.to_thread(journal.runs)
+                assert raised.value.temporary
+                line.cut()
+
+    async def test_a_run_in_a_long_call_has_its_lease_back_before_anything_is_written(self, empty_url, postgres: Cluster):
+        def lose(n: int) -> None:
+            if n == 1:
+                postgres.execute(END_SESSIONS, database(empty_url))
+                patience = time.monotonic() + 30
+                while not postgres.execute(LEASES, database(empty_url)) and time.monotonic() < patience:
+                    time.sleep(0.05)
+                back.append(postgres.execute(LEASES, database(empty_url)))
+
+        back: list[Any] = []
+
+        payer = Payer(empty_url, lose)
+        async with payer.agent:
+            assert (await payer.agent.run("go", run_id="r")).text == "done"
+        assert back == [[(1,)]]
+
+    async def test_each_end_looks_whether_the_other_is_there(self, empty_url):
+        def look(db: Any) -> tuple[dict[str, str], int]:
+            server = dict(db.execute("SELECT name, setting FROM pg_settings WHERE name ~ '^tcp_'").fetchall())
+            line = socket.socket(fileno=os.dup(db.pgconn.socket))
+            with line:
+                return server, line.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
+
+        journal = PostgresJournal(empty_url)
+        server, client = await asyncio.to_thread(journal.writer.put(Call(look)).result)
+        journal.close()
+        assert server == {
+            "tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3", "tcp_user_timeout": "25000",
+        }  # fmt: skip
+        assert client == 10
+
     async def test_who_was_robbed_while_the_connection_was_lost_does_nothing_more(self, empty_url, postgres: Cluster):
+        postgres.execute("CREATE ROLE robbed LOGIN SUPERUSER PASSWORD 'x'", "postgres")
         robber = Payer(empty_url)
         loop = asyncio.get_running_loop()
         others: list[Any] = []
 
         def rob(n: int) -> None:
             if n == 1:
+                postgres.execute("ALTER ROLE robbed NOLOGIN", "postgres")
                 postgres.execute(END_SESSIONS, database(empty_url))
                 others.append(asyncio.run_coroutine_threadsafe(robber.agent.resume("r"), loop).result(60))
+                postgres.execute("ALTER ROLE robbed LOGIN", "postgres")
 
-        payer = Payer(empty_url, rob, turns=4)
+        payer = Payer(f"postgresql://robbed:x@{empty_url.rpartition('@')[2]}", rob, turns=4)
         async with payer.agent, robber.agent:
             with pytest.raises(JournalError, match="may be going on in another process"):
                 await payer.agent.run("go", run_id="r")
@@ -382,6 +438,32 @@ class TestOneClearLine:
         with pytest.raises(ConfigError, match="the database URL cannot be read") as raised:
             PostgresJournal("postgresql://me:sec ret@:x:y/%zz")
         assert "sec ret" not in str(raised.value)
+
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "postgresql://me:sec@ret@127.0.0.1:1/runs", "postgresql://me:sec/ret@127.0.0.1:1/runs",
+            "postgresql://me:sec?ret@127.0.0.1:1/runs", "postgresql://127.0.0.1:1/runs?user=me&password=sec@ret",
+        ],
+    )  # fmt: skip
+    def test_a_password_with_signs_that_part_an_address_is_shown_nowhere(self, url):
+        with pytest.raises(ConfigError, match=r"write special characters in the password as %XX") as raised:
+            PostgresJournal(url)
+        assert "sec" not in str(raised.value).replace("special", "") and "ret" not in str(raised.value)
+
+    @pytest.mark.parametrize(
+        "where",
+        [
+            "postgresql+psycopg://me:secret@127.0.0.1:1/runs", "POSTGRESQL://me:secret@127.0.0.1/runs",
+            " postgresql://me:secret@127.0.0.1/runs", "postgresql:/me:secret@127.0.0.1/runs",
+            "host=127.0.0.1 user=me password=secret", Path("mysql://me:secret@127.0.0.1/runs"),
+        ],
+    )  # fmt: skip
+    def test_an_address_is_not_taken_for_a_file(self, where):
+        for opening in (open_journal, lambda where: Agent(model=ScriptedModel([]), journal=where)):
+            with pytest.raises(ConfigError, match=r"a journal is the path of a file, .* or postgresql://USER") as raised:
+                opening(where)
+            assert "secret" not in str(raised.value)
 
     async def test_a_journal_of_a_newer_version(self, empty_url, postgres: Cluster):
         async with Payer(empty_url).agent as agent:

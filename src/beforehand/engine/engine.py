@@ -216,7 +216,11 @@ class Engine:
             await asyncio.to_thread(self.place.die, self.worker_id)
             raise
         self._workers = workers
-        await asyncio.to_thread(workers.register, agents, self.limits)
+        try:
+            await asyncio.to_thread(workers.register, agents, self.limits)
+        except BaseException:
+            await self.stop(0)
+            raise
         self._sweeper = Sweeper(self.place, self._client, self.worker_id, self._carrier.workflows)
         self._sweeper.start()
 

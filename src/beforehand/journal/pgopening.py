@@ -9,7 +9,6 @@ from ..errors import ConfigError, JournalError, JournalUnreadable
 from .chain import FORMAT, seal
 
 SCHEMES = ("postgresql://", "postgres://")
-CONNECT_SECONDS = 10
 
 _SCHEMA = """
 CREATE SCHEMA IF NOT EXISTS beforehand;
@@ -47,8 +46,14 @@ def psycopg() -> Any:
 
 
 def shown(url: str) -> str:
-    """A database's address as messages show it: without its password. `ConfigError` for what is no address."""
+    """A database's address as messages show it: without its password. `ConfigError` for what is no address.
+
+    A sign in the password that parts an address would make the rest of it a host or a database, which are shown.
+    """
+    before, at, after = url.partition("://")[2].partition("@")
     try:
+        if "@" in after or (at and ("/" in before or "?" in before)):
+            raise psycopg().ProgrammingError
         parts = psycopg().conninfo.conninfo_to_dict(url)
     except psycopg().Error:
         raise ConfigError(
@@ -61,11 +66,34 @@ def shown(url: str) -> str:
 
 
 def connect(url: str) -> Any:
-    """A connection on which every statement is a transaction. Raises `JournalError` in one line, without the password."""
+    """A connection on which every statement is a transaction. Raises `JournalError` in one line, without the password.
+
+    Both ends look whether the other one is there, so that what a machine without power or network held comes free.
+    """
     try:
-        return psycopg().connect(url, autocommit=True, connect_timeout=CONNECT_SECONDS, application_name="beforehand")
+        given = psycopg().conninfo.conninfo_to_dict(url)
+        more = {name: value for name, value in _CONNECTION.items() if name not in given}
+        db = psycopg().connect(url, autocommit=True, **more)
+        try:
+            db.execute(_LOOK_AFTER_US)
+        except BaseException:
+            db.close()
+            raise
+        return db
     except psycopg().Error as error:
         raise unreachable(url, error) from None
+
+
+_CONNECTION = {
+    "connect_timeout": 10, "application_name": "beforehand", "keepalives_idle": 10, "keepalives_interval": 5,
+    "keepalives_count": 3, "tcp_user_timeout": 30_000,
+}  # fmt: skip
+
+_LOOK_AFTER_US = """
+SELECT set_config('tcp_keepalives_idle', '10', false), set_config('tcp_keepalives_interval', '5', false),
+set_config('tcp_keepalives_count', '3', false), set_config('tcp_user_timeout', '25s', false)
+"""
+"""The server's own settings would let it wait for hours."""
 
 
 class Unreachable(JournalError):
@@ -74,7 +102,7 @@ class Unreachable(JournalError):
     temporary = True
 
 
-def unreachable(url: str, error: Exception) -> JournalError:
+def unreachable(url: str, error: Any) -> JournalError:
     """Why a database does not take us. What waiting cannot cure is no `Unreachable`."""
     words = " ".join(str(error).split())
     where = shown(url)
@@ -86,6 +114,27 @@ def unreachable(url: str, error: Exception) -> JournalError:
     ):
         if needle in words:
             return JournalError(f"the database {where} cannot be used: {why}")
+    if passes(error):
+        return lost(where, error)
+    return JournalError(f"the database {where} cannot be used: {said(error)}")
+
+
+def passes(error: Any) -> bool:
+    """Whether it may go by itself: the connection was lost, or the server is full, stopping or starting.
+
+    What it says of a statement (there is no such table, no right to it, no such value) stays so.
+    """
+    state = getattr(error, "sqlstate", None)
+    return isinstance(error, psycopg().OperationalError) if state is None else state[:2] in _PASSING
+
+
+_PASSING = frozenset({"08", "25", "40", "53", "55", "57", "58"})
+"""Classes of the server's errors that pass: connections, a standby that only reads, conflicts, resources, locks, operators."""
+
+
+def lost(where: str, error: Any) -> Unreachable:
+    """The connection is gone, or was not made."""
+    words = said(error)
     reason = words.partition("failed: ")[2].rpartition("failed: ")[2] or words
     for hint in (" Is the server running", " This probably means"):
         reason = reason.partition(hint)[0]
@@ -94,11 +143,11 @@ def unreachable(url: str, error: Exception) -> JournalError:
 
 def said(error: Any) -> str:
     """What a statement failed with, in one line and without what it was to write."""
-    return " ".join(str(getattr(error.diag, "message_primary", None) or error).split())
+    return " ".join(str(getattr(getattr(error, "diag", None), "message_primary", None) or error).split())
 
 
 def prepare(db: Any, where: str, key: bytes | None, readonly: bool) -> None:
-    """Make the tables if need be, and make sure that they are ours. Raises `JournalUnreadable`."""
+    """Make the tables if need be, and make sure that they are ours. Raises `JournalUnreadable`, `Unreachable`."""
     error = psycopg().Error
     try:
         found = _found(db)
@@ -106,6 +155,8 @@ def prepare(db: Any, where: str, key: bytes | None, readonly: bool) -> None:
             _create(db, key)
             found = _found(db)
     except error as problem:
+        if passes(problem):
+            raise lost(where, problem) from None
         raise JournalUnreadable(f"the journal {where} cannot be used: {said(problem)}") from None
     if found is None:
         raise JournalUnreadable(f"there is no journal in {where}: no run has been recorded in it")

@@ -7,6 +7,7 @@ that nobody who has been robbed can still act.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import os
@@ -17,11 +18,11 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from ..errors import JournalError, RunBusy, UnknownRun
+from ..errors import JournalError, JournalUnreadable, RunBusy, UnknownRun
 from .chain import Record, link, seal
 from .pgjobs import APPEND, OPEN, RUN_LOCK, TELL, WORKER_LOCK, Append, Call, Job, Opening, PgHead, Plan, columns, taken
 from .opening import RunExists
-from .pgopening import connect, prepare, psycopg, said, shown
+from .pgopening import connect, lost, passes, prepare, psycopg, said, shown
 
 logger = logging.getLogger("beforehand")
 
@@ -30,6 +31,9 @@ RETRY_SECONDS = 60.0
 
 HOLD_AGAIN_SECONDS = 5.0
 """How long, once it is back, it may take until the old session's locks are free."""
+
+BEAT_SECONDS = 1.0
+"""How often a session that holds something is looked at while nothing is written: when it is gone, its locks are anybody's."""
 
 BATCH = 256
 
@@ -44,7 +48,11 @@ class Writer:
         self._url, self._key, self._durability = url, key, durability
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._db: Any = None
+        self._session: Any = None
+        """Process and start of the session, by which the server knows it."""
         self._lost: set[int] = set()
+        self._missing: set[tuple[int, int]] = set()
+        """Locks that could not be taken back, and are tried again."""
         self._error: type[Exception] = psycopg().Error
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._work, name="beforehand:journal", daemon=True)
@@ -66,7 +74,11 @@ class Writer:
     def _work(self) -> None:
         going = True
         while going:
-            jobs = [self._jobs.get()]
+            try:
+                jobs = [self._jobs.get(timeout=BEAT_SECONDS if self.held else None)]
+            except queue.Empty:
+                self._beat()
+                continue
             while len(jobs) < BATCH and not self._jobs.empty():
                 jobs.append(self._jobs.get())
             if None in jobs:
@@ -109,6 +121,9 @@ class Writer:
         try:
             prepare(db, shown(self._url), self._key, readonly=False)
             db.execute(f"SET synchronous_commit = {'on' if self._durability == 'full' else 'off'}")
+            self._session = db.execute(
+                "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+            ).fetchone()
         except BaseException:
             db.close()
             raise
@@ -124,13 +139,22 @@ class Writer:
                     raise
                 self._reconnect()
 
+    def _beat(self) -> None:
+        """See that the session is there. One that was lost is made anew, before others take its locks for free."""
+        try:
+            self._db.execute("SELECT 1")
+            self._missing -= {lock for lock in self._missing if lock not in self.held or self._lock(*lock)}
+        except self._error:
+            if self._db.closed or self._db.broken:
+                with contextlib.suppress(JournalError, JournalUnreadable):  # the next beat tries again, or who writes
+                    self._connect_again()
+
     def _reconnect(self) -> None:
         """Reach the database again, and take back every lock. Raises `JournalError` when it stays away."""
-        self._db.close()
         deadline, pause, told = time.monotonic() + RETRY_SECONDS, 0.1, False
         while True:
             try:
-                self._db = self._connect()
+                self._connect_again()
                 break
             except JournalError as error:
                 if not told:
@@ -143,6 +167,21 @@ class Writer:
                 pause = min(pause * 2, 2.0)
         if told:
             logger.warning("the database %s is back", shown(self._url))
+
+    def _connect_again(self) -> None:
+        """A new session, with the locks of the old one. Raises `JournalError`."""
+        self._db.close()
+        old = self._session
+        self._db = self._connect()
+        try:
+            # Where only this side knows that it is over, the server would keep it, and its locks, for a while.
+            self._db.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = %s AND backend_start = %s", old)
+            self._hold_again()
+        except self._error as error:
+            self._db.close()
+            raise (lost(shown(self._url), error) if passes(error) else self._as_error(error)) from None
+
+    def _hold_again(self) -> None:
         missing = {(kind, number) for kind, number in self.held if kind != RUN_LOCK or number not in self._lost}
         deadline = time.monotonic() + HOLD_AGAIN_SECONDS
         while missing:
@@ -152,6 +191,7 @@ class Writer:
             if missing:
                 time.sleep(0.1)
         self._lost.update(number for kind, number in missing if kind == RUN_LOCK)
+        self._missing = {lock for lock in missing if lock[0] != RUN_LOCK}
 
     def _lock(self, kind: int, number: int) -> bool:
         return bool(self._db.execute("SELECT pg_try_advisory_lock(%s, %s)", (kind, number)).fetchone()[0])

@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 from ..errors import ConfigError, JournalError, JournalUnreadable, RunBusy, UnknownRun
 from .chain import Record
 from .pgjobs import RUN_LOCK, Append, Opening, PgHead
-from .pgopening import connect, prepare, psycopg, said, shown
+from .pgopening import connect, lost, passes, prepare, psycopg, said, shown
 from .pgwriter import Writer
 from .queries import Head, RunRow, no_start
 from .sqlite import DURABILITIES, Durability, Entry
@@ -140,6 +140,8 @@ class PostgresJournal:
                     return cast("list[Any]", self._reader.execute(query, values).fetchall())
                 except psycopg().Error as error:
                     if attempt == 2 or not self._reader.broken:
+                        if passes(error):
+                            raise lost(self.path, error) from None
                         raise JournalUnreadable(f"the journal {self.path} cannot be read: {said(error)}") from None
         raise AssertionError
 
