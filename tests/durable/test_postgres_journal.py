@@ -24,6 +24,7 @@ from beforehand.backtest import backtest
 from beforehand.errors import ConfigError, JournalError, JournalUnreadable, RunBusy, UnknownRun, UsageError
 from beforehand.hooks.registry import HookSet
 from beforehand.journal import Journal, PostgresJournal, open_journal, verify
+from beforehand.journal.chain import seal
 from beforehand.journal.pgjobs import Call
 from beforehand.testing import FunctionModel, ScriptedModel, text, tool_call
 
@@ -54,6 +55,11 @@ class Payer:
 END_SESSIONS = """
     SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"""
 
+
+BACK = """
+    DELETE FROM beforehand.records WHERE run = 1 AND n > (SELECT records FROM public.runs WHERE id = 1);
+    UPDATE beforehand.runs SET (records, head, seal) = (SELECT records, head, seal FROM public.runs WHERE id = 1) WHERE id = 1"""
+"""Puts the first run back to what it was when the tables were copied, with the seal of then."""
 
 LEASES = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted AND classid = 1650879602"
 
@@ -161,6 +167,111 @@ class TestSameAsInAFile:
         journal.close()
         assert any([re.search(said, fault) for fault in faults]), faults
 
+    async def two_runs(self, url: str, postgres: Cluster) -> None:
+        """Two signed runs, of different sessions. `then` has what was in the tables when the first was half done."""
+
+        def during(n: int) -> None:
+            if n == 1:
+                for table in ("runs", "records", "totals", "journal"):
+                    postgres.execute(f"CREATE TABLE public.{table} AS TABLE beforehand.{table}", database(url))
+
+        first, second = Payer(url, during, journal_key=KEY), Payer(url, journal_key=KEY)
+        async with first.agent, second.agent:
+            await first.agent.run("go", run_id="r")
+            await second.agent.run("go", run_id="s")
+
+    @pytest.mark.parametrize(
+        ("change", "said"),
+        [
+            ("", "records were written in all, "),
+            ("UPDATE beforehand.totals SET value = (SELECT value FROM beforehand.totals WHERE slot = 1) WHERE slot = 0",
+             "how many records were written was changed"),
+            ("UPDATE beforehand.totals SET value = '' WHERE slot = 0", "how many records were written was changed"),
+            ("DELETE FROM beforehand.totals WHERE slot = 0", "how many records were written was changed"),
+            ("DELETE FROM beforehand.totals WHERE slot = -1", "the last run is not the one"),
+            ("DROP TABLE beforehand.totals", "the last run is not the one"),
+            ("UPDATE beforehand.journal SET format = 1; DROP TABLE beforehand.totals", "the last run is not the one"),
+            ("UPDATE beforehand.totals SET value = t.value FROM public.totals t WHERE t.slot = totals.slot AND t.slot = 0",
+             "how many records were written was put back"),
+            ("UPDATE beforehand.totals SET value = t.value FROM public.totals t WHERE t.slot = totals.slot",
+             "the last run is not the one"),
+        ],
+    )  # fmt: skip
+    async def test_a_signed_run_that_was_put_back_to_what_it_was_earlier_is_found(
+        self, empty_url, postgres: Cluster, change, said
+    ):
+        await self.two_runs(empty_url, postgres)
+        journal = open_journal(empty_url, readonly=True, key=KEY)
+        assert await asyncio.to_thread(verify, journal) == []
+        postgres.execute(f"{BACK}; {change}", database(empty_url))
+        [fault] = await asyncio.to_thread(verify, journal)
+        journal.close()
+        assert fault.run_id is None and said in fault.why
+
+    async def test_what_is_not_right_is_not_made_right_by_who_writes_next(self, empty_url, postgres: Cluster):
+        await self.two_runs(empty_url, postgres)
+        for wrong in (BACK, "UPDATE beforehand.journal SET seal = ''", "UPDATE beforehand.totals SET value = '' WHERE slot = 0"):
+            postgres.execute(wrong, database(empty_url))
+        one, two = Payer(empty_url, journal_key=KEY), Payer(empty_url, journal_key=KEY)
+        async with one.agent, two.agent:
+            await asyncio.gather(one.agent.run("go", run_id="t"), two.agent.run("go", run_id="u"))
+            [fault] = await asyncio.to_thread(verify, one.agent.plan.journal)
+        assert "the last run is not the one that was written down as the last" in fault.why
+
+    @pytest.mark.parametrize("sealed", ["''", "seal"])
+    async def test_a_run_that_is_cut_while_it_goes_on_stops_and_stays_cut(self, empty_url, postgres: Cluster, sealed):
+        def cut(n: int) -> None:
+            if n == 1:
+                change = f"""
+                    DELETE FROM beforehand.records WHERE n > 9; UPDATE beforehand.runs SET records = 9, seal = {sealed},
+                    head = (SELECT hash FROM beforehand.records WHERE n = 9)"""  # noqa: S608 - ours
+                postgres.execute(change, database(empty_url))
+
+        payer = Payer(empty_url, cut, journal_key=KEY)
+        async with payer.agent:
+            with pytest.raises(JournalError, match="the records of run r are no longer in"):
+                await payer.agent.run("go", run_id="r")
+            assert payer.paid == [0, 1]
+            assert await asyncio.to_thread(verify, payer.agent.plan.journal) != []
+
+    async def test_records_that_another_one_seems_to_have_added_without_the_key_stop_the_run(self, empty_url, postgres: Cluster):
+        def add(n: int) -> None:
+            if n == 1:
+                change = """
+                    INSERT INTO beforehand.records SELECT run, 999, at, 'note', body, hash FROM beforehand.records WHERE n = 9;
+                    UPDATE beforehand.runs SET records = 999"""
+                postgres.execute(change, database(empty_url))
+
+        payer = Payer(empty_url, add, journal_key=KEY)
+        async with payer.agent:
+            with pytest.raises(JournalError, match="the records of run r were changed: the run stopped"):
+                await payer.agent.run("go", run_id="r")
+            assert payer.paid == [0, 1]
+
+    async def test_a_session_writes_in_a_row_that_no_other_one_has_any_more(self, empty_url, postgres: Cluster):
+        for name in "abc":
+            agent = Payer(empty_url, journal_key=KEY).agent
+            await agent.run("go", run_id=name)
+            async with asyncio.timeout(60):  # a lease is given back behind the run's back, and with one nothing is closed
+                while await asyncio.to_thread(agent.plan.journal.is_going_on, name):
+                    pass
+            await agent.aclose()
+        assert postgres.execute("SELECT slot FROM beforehand.totals", database(empty_url)) == [(-1,), (0,)]
+
+    async def test_a_journal_from_before_there_were_totals_goes_on_without(self, empty_url, postgres: Cluster):
+        journal = PostgresJournal(empty_url, key=KEY)
+        await asyncio.to_thread(journal.ids)
+        journal.close()
+        old = seal(KEY, 0, b"").hex()
+        postgres.execute(f"UPDATE beforehand.journal SET format = 1, seal = '\\x{old}'", database(empty_url))  # noqa: S608 - ours
+        postgres.execute("DROP TABLE beforehand.totals", database(empty_url))
+        async with Payer(empty_url, journal_key=KEY).agent as agent:
+            await agent.run("go", run_id="r")
+            assert await asyncio.to_thread(verify, agent.plan.journal) == []
+            postgres.execute("UPDATE beforehand.journal SET opened = 7", database(empty_url))
+            [fault] = await asyncio.to_thread(verify, agent.plan.journal)
+            assert "7 runs were opened, 1 are here" in fault.why
+
     async def test_one_run_has_one_carrier(self, empty_url):
         going, go = asyncio.Event(), threading.Event()
         loop = asyncio.get_running_loop()
@@ -190,8 +301,9 @@ class TestSameAsInAFile:
                 while await asyncio.to_thread(other.agent.plan.journal.is_going_on, "r"):
                     pass
 
-    async def test_many_runs_in_several_sessions_make_one_chain(self, empty_url):
-        agents = [Payer(empty_url).agent for _ in range(3)]
+    @pytest.mark.parametrize("key", [None, KEY])
+    async def test_many_runs_in_several_sessions_make_one_chain(self, empty_url, key):
+        agents = [Payer(empty_url, journal_key=key).agent for _ in range(3)]
         await asyncio.gather(*[agent.run("go", run_id=f"{a}-{n}") for a, agent in enumerate(agents) for n in range(30)])
         journal = agents[0].plan.journal
         assert await asyncio.to_thread(verify, journal) == []

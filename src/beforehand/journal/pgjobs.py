@@ -11,8 +11,8 @@ from .chain import Record, link, seal
 from .queries import Head
 from .sqlite import Entry
 
-RUN_LOCK, WORKER_LOCK = 0x62666C72, 0x62666C77
-"""Classes of advisory locks: of runs by row, of workers by a hash of their id."""
+RUN_LOCK, WORKER_LOCK, TOTAL_LOCK = 0x62666C72, 0x62666C77, 0x62666C74
+"""Classes of advisory locks: of runs by row, of workers by a hash of their id, of totals by slot."""
 
 SAID = frozenset({"answer", "settled"})
 """Kinds of records by which a person lets a run go on."""
@@ -89,10 +89,12 @@ class Plan:
         self.head, self.jobs = head, list[Append]()
         self.rows: list[tuple[Any, ...]] = []
         self.count, self.end, self.seal, self.answers = 0, b"", b"", False
+        self.old_seal = b""
 
     def chain(self, key: bytes | None) -> None:
         head = self.head
         self.count, self.end, self.rows = head.records, head.hash, []
+        self.old_seal = seal(key, head.run_id, self.count, self.end)
         for job in self.jobs:
             for kind, at, body in job.entries:
                 self.count += 1

@@ -6,7 +6,10 @@ import importlib
 from typing import Any
 
 from ..errors import ConfigError, JournalError, JournalUnreadable
-from .chain import FORMAT, seal
+from .total import TOTAL, Sums, seal_of_facts
+
+FORMATS = (1, 2)
+"""Of the tables, not of the records in them. Since 2 a signed journal has totals."""
 
 SCHEMES = ("postgresql://", "postgres://")
 
@@ -24,6 +27,7 @@ CREATE TABLE IF NOT EXISTS beforehand.records (
     run bigint NOT NULL, n bigint NOT NULL, at bigint NOT NULL, kind text NOT NULL, body bytea NOT NULL, hash bytea NOT NULL,
     PRIMARY KEY (run, n)
 );
+CREATE TABLE IF NOT EXISTS beforehand.totals (slot integer PRIMARY KEY, value bytea NOT NULL);
 CREATE INDEX IF NOT EXISTS records_answers ON beforehand.records (run, n) WHERE kind IN ('answer', 'settled');
 CREATE INDEX IF NOT EXISTS runs_parent ON beforehand.runs (parent) WHERE parent IS NOT NULL;
 """
@@ -161,10 +165,10 @@ def prepare(db: Any, where: str, key: bytes | None, readonly: bool) -> None:
     if found is None:
         raise JournalUnreadable(f"there is no journal in {where}: no run has been recorded in it")
     version, signed = found
-    if version != FORMAT:
-        newer = isinstance(version, int) and version > FORMAT
+    if version not in FORMATS:
+        newer = isinstance(version, int) and version > FORMATS[-1]
         hint = "a newer version of beforehand wrote it: use that one" if newer else "it is damaged"
-        raise JournalUnreadable(f"{where} has journal format {version!r}, and this version reads {FORMAT}: {hint}")
+        raise JournalUnreadable(f"{where} has journal format {version!r}, and this version reads up to {FORMATS[-1]}: {hint}")
     if signed and key is None and not readonly:
         raise JournalUnreadable(f"{where} is signed: give the key it was made with")
     if not signed and key is not None:
@@ -184,5 +188,7 @@ def _create(db: Any, key: bytes | None) -> None:
         db.execute(
             "INSERT INTO beforehand.journal (format, signed, opened, head, seal) VALUES (%s, %s, 0, '', %s) "
             "ON CONFLICT DO NOTHING",
-            (FORMAT, key is not None, seal(key, 0, b"")),
+            (FORMATS[-1], key is not None, seal_of_facts(key, {} if key is None else {TOTAL: Sums((), b"")}, 0, b"")),
         )
+        if key is not None:
+            db.execute("INSERT INTO beforehand.totals (slot, value) VALUES (-1, '') ON CONFLICT DO NOTHING")

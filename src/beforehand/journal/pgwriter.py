@@ -22,7 +22,9 @@ from ..errors import JournalError, JournalUnreadable, RunBusy, UnknownRun
 from .chain import Record, link, seal
 from .pgjobs import APPEND, OPEN, RUN_LOCK, TELL, WORKER_LOCK, Append, Call, Job, Opening, PgHead, Plan, columns, taken
 from .opening import RunExists
+from .pgtotal import PgTotal
 from .pgopening import connect, lost, passes, prepare, psycopg, said, shown
+from .total import seal_of_facts
 
 logger = logging.getLogger("beforehand")
 
@@ -48,6 +50,7 @@ class Writer:
         self._url, self._key, self._durability = url, key, durability
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._db: Any = None
+        self._total = PgTotal(key)
         self._session: Any = None
         """Process and start of the session, by which the server knows it."""
         self._lost: set[int] = set()
@@ -121,11 +124,14 @@ class Writer:
         try:
             prepare(db, shown(self._url), self._key, readonly=False)
             db.execute(f"SET synchronous_commit = {'on' if self._durability == 'full' else 'off'}")
+            self._total.begin(db)
             self._session = db.execute(
                 "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
             ).fetchone()
-        except BaseException:
+        except BaseException as error:
             db.close()
+            if isinstance(error, self._error):
+                raise (lost(shown(self._url), error) if passes(error) else self._as_error(error)) from None
             raise
         return db
 
@@ -254,11 +260,13 @@ class Writer:
         made: list[tuple[Opening, PgHead]] = []
         with db.transaction():
             with db.pipeline():
-                facts = db.execute("SELECT opened, head FROM beforehand.journal FOR UPDATE")
+                facts = db.execute("SELECT opened, head, seal FROM beforehand.journal FOR UPDATE")
                 there = db.execute("SELECT run_id FROM beforehand.runs WHERE run_id = ANY(%s)", (ids,))
-                opened, before = facts.fetchone()
+                opened, before, sealed = facts.fetchone()
                 known = {run_id for (run_id,) in there.fetchall()}
-            rows, locks = [], {}
+            # What is not right stays so, to be seen.
+            right = sealed == seal_of_facts(self._key, self._total.facts(db), opened, before)
+            rows, locks, total = [], {}, b""
             for job in jobs:
                 if job.run_id in known:
                     continue
@@ -270,9 +278,14 @@ class Writer:
                 made.append((job, head))
                 rows.append((opened, job.run_id, job.parent, before, seal(self._key, job.run_id, 1, before), at, kind, body))
             if rows:
-                end = (opened, before, seal(self._key, opened, before))
+                if right:
+                    sealed = seal_of_facts(self._key, self._total.come_to(db), opened, before)
+                end = (opened, before, sealed)
                 taken_ids, taken_locks = db.execute(OPEN, (*map(list, zip(*rows, strict=True)), *end)).fetchone()
                 locks = dict(zip(taken_ids, taken_locks, strict=True))
+                total = self._total.add(db, len(rows), [row[4] for row in rows])
+        if rows:
+            self._total.settle(total)
         for job, head in made:
             assert locks[head.row]  # a new row: nobody can have held it
             self.held[RUN_LOCK, head.row] = job.run_id
@@ -304,7 +317,7 @@ class Writer:
             plan.chain(self._key)
         statement = TELL if any([plan.answers for plan in plans]) else APPEND
         try:
-            moved, _ = self._db.execute(statement, columns(plans)).fetchone()
+            moved = self._put(statement, plans)
         except self._error:
             if not self._db.closed and not self._db.broken:
                 if len(plans) == 1:
@@ -319,6 +332,19 @@ class Writer:
             else:
                 again += [job for job in plan.jobs if not job.future.done()]
         return again
+
+    def _put(self, statement: str, plans: list[Plan]) -> list[int]:
+        """Write the plans whose run has not moved on, and which those were."""
+        if not self._total.kept:
+            moved, _ = self._db.execute(statement, columns(plans)).fetchone()
+            return moved  # type: ignore[no-any-return]
+        with self._db.pipeline(), self._db.transaction():
+            moved, _ = self._db.execute(statement, columns(plans)).fetchone()
+            done = [plan for plan in plans if plan.head.row in moved]
+            records = sum([len(plan.rows) for plan in done])
+            total = self._total.add(self._db, records, [plan.seal for plan in done], [plan.old_seal for plan in done])
+        self._total.settle(total)
+        return moved  # type: ignore[no-any-return]
 
     def _alone(self, plan: Plan) -> list[Append]:
         """One plan of several that could not be written together: only the one at fault fails."""
@@ -336,18 +362,20 @@ class Writer:
         def look() -> tuple[Any, Any, Any]:
             ours = self._db.execute("SELECT hash FROM beforehand.records WHERE run = %s AND n = %s", (head.row, plan.count))
             new = self._db.execute("SELECT kind FROM beforehand.records WHERE run = %s AND n > %s", (head.row, head.records))
-            end = self._db.execute("SELECT records, head FROM beforehand.runs WHERE id = %s", (head.row,))
+            end = self._db.execute("SELECT records, head, seal FROM beforehand.runs WHERE id = %s", (head.row,))
             return ours.fetchone(), new.fetchall(), end.fetchone()
 
         ours, new, end = self._again(look)
-        if end is None:
+        if end is None or end[0] < head.records:
             error = JournalError(f"the records of run {head.run_id} are no longer in {shown(self._url)}")
+        elif end[2] != seal(self._key, head.run_id, *end[:2]):
+            error = JournalError(f"the records of run {head.run_id} were changed: the run stopped before its next effect")
         elif ours is not None and ours[0] == plan.end:
             return True
         elif head.row in self._lost or ((RUN_LOCK, head.row) in self.held and ("resumed",) in new):
             error = taken(head)
         else:
-            head.records, head.hash = end
+            head.records, head.hash = end[:2]
             return False
         for job in plan.jobs:
             job.fail(error)
