@@ -24,6 +24,8 @@ class Line:
         self._guard = threading.Lock()
         self.doomed = 0
         """So many new connections are cut when they are first used."""
+        self.last_word: bytes | None = None
+        """Cut, once, instead of passing on what the server says with these bytes in it."""
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()
 
@@ -49,11 +51,15 @@ class Line:
                     thread.start()
 
     def _pass(self, source: socket.socket, target: socket.socket, asks: bool) -> None:
+        unused = asks
         with contextlib.suppress(OSError):
             while piece := source.recv(65536):
-                if asks and piece[:1] in QUERIES and self._is_doomed():
+                if unused and piece[:1] in QUERIES and self._is_doomed():
                     break
-                asks = asks and piece[:1] not in QUERIES
+                if not asks and self.last_word is not None and self.last_word in piece:
+                    self.last_word = None
+                    break
+                unused = unused and piece[:1] not in QUERIES
                 target.sendall(piece)
         _end(source)
         _end(target)

@@ -21,6 +21,7 @@ from beforehand.engine import Engine
 from beforehand.errors import JournalError
 from beforehand.journal import open_journal, verify
 
+KEY = "0123456789abcdef"
 PAGE = ROOT / "docs" / "durable.md"
 
 
@@ -87,6 +88,16 @@ class TestWorker:
             own.stop("immediate")
             assert await asyncio.to_thread(worker.stop) == 0  # nor does it wait for a database to stop
             assert not [line for line in worker.lines if "Traceback" in line], worker.lines
+
+    async def test_a_signed_journal_is_served_with_its_key(self, url, tmp_path):
+        options = ("--key-env", "THE_KEY")
+        worker = await asyncio.to_thread(Worker(url, tmp_path / "effects", *options, TEST_TURNS="1", THE_KEY=KEY).ready)
+        words = ("submit", "worker", "go", "--wait", *options)
+        done = await asyncio.to_thread(beforehand, *words, BEFOREHAND_DATABASE_URL=url, THE_KEY=KEY)
+        assert (done.returncode, done.stdout) == (0, "done after 1 turns and 2 results\n"), done.stderr
+        assert await asyncio.to_thread(worker.stop) == 0
+        with closing(open_journal(url, readonly=True, key=KEY.encode())) as journal:
+            assert journal.signed and await asyncio.to_thread(verify, journal) == []
 
     async def test_the_limit_of_the_command_line_holds_over_two_workers(self, url, tmp_path):
         effects = tmp_path / "effects"

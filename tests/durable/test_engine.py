@@ -199,6 +199,24 @@ class TestInOneProcess:
             postgres.execute("ALTER TABLE dbos.away RENAME TO workflow_status", database)
             assert (await elsewhere.result("r", timeout=60)).text == "paid 7"
 
+    async def test_a_question_of_a_subagent_is_answered_under_either_name(self, url):
+        helper = Agent(model=FunctionModel(paying), tools=[pay_for_real], hooks=[ask_first])
+
+        def delegating(request):
+            last = request.messages[-1]
+            return text(last.text) if last.role == "tool" else tool_call("helper", {"prompt": "7"}, id="h")
+
+        outer = Agent(model=FunctionModel(delegating), tools=[helper.as_tool("helper", "Helps.")])
+        async with Engine(url, {"outer": outer}) as engine:
+            await engine.start()
+            for run_id, named, call_id in (("r", "r", "h/call"), ("s", "s/h", "call")):
+                await engine.submit("outer", "go", run_id=run_id)
+                assert [p.call_id for p in (await engine.result(run_id, timeout=60)).pending] == ["h/call"]
+                with pytest.raises(UnknownAnswer, match="no call 'other'"):
+                    await engine.answer(named, {"other": Approve()})
+                await engine.answer(named, {call_id: Approve()})
+                assert (await engine.result(run_id, timeout=60)).text == "paid 7"
+
     async def test_a_run_that_waits_for_a_person_takes_nobodys_place(self, url):
         agents = {"asker": Agent(model=FunctionModel(paying), tools=[pay_for_real], hooks=[ask_first])}
         async with Engine(url, agents, limits=QueueLimits(concurrency=1)) as engine:
@@ -256,6 +274,22 @@ class TestOnOneMachine:
                 assert (await elsewhere.result("r", timeout=60)).text == "paid 7"
             assert verify(open_journal(tmp_path / "runs.db", readonly=True)) == []
 
+
+    @on_files
+    async def test_ids_that_differ_in_case_are_other_runs(self, tmp_path):
+        def failing(request):
+            raise RuntimeError("gone")
+
+        async with Engine(f"sqlite:///{tmp_path / 'runs.db'}", {"a": Agent(model=FunctionModel(failing))}) as engine:
+            await engine.start()
+            for run_id in ("r", "R"):
+                await engine.submit("a", "go", run_id=run_id)
+                assert (await engine.result(run_id, check=False, timeout=60)).stop_reason == "error"
+            await engine.stop()
+            await engine.resume("R")  # and no worker is there to take it up
+            assert (await engine.result("r", check=False, timeout=60)).stop_reason == "error"
+            with pytest.raises(TimeoutError):
+                await engine.result("R", check=False, timeout=0.01)
 
     @pytest.mark.skipif(CAN, reason="NOT TESTED: how a SQLite that is too old is refused, because this one is not")
     def test_a_sqlite_that_is_too_old_for_the_queue_is_refused_in_one_line(self, tmp_path):
@@ -316,6 +350,7 @@ class TestWorkers:
             assert await settle_call(engine.journal, "r", "call", ToolResult("it was there"), by="ann") == "r"
             assert (await engine.result("r", timeout=60)).text == "it was there"
             assert lines(effects) == ["r call began"]
+            await until(lambda: not engine.journal.is_going_on("r"))  # its worker gives it back a moment after its end
             with pytest.raises(UsageError, match="has an outcome: ran"):
                 await settle_call(engine.journal, "r", "call", ToolResult("x"), by="ann")
             assert await asyncio.to_thread(second.stop) == 0
@@ -405,6 +440,44 @@ class TestNotCarried:
             await engine.resume("r")
             with pytest.raises(RunError, match=r"run r could not be carried on: .*was changed"):
                 await engine.result("r", timeout=60)
+
+    async def test_a_run_that_could_not_be_carried_is_tried_again_as_often_as_someone_asks(self, url, postgres: Cluster):
+        broken, mended = [f"UPDATE beforehand.records SET at = at {change} 1 WHERE n = 1" for change in "+-"]  # noqa: S608 - ours
+        database, works = url.rpartition("/")[2], False
+
+        def model(_):
+            if not works:
+                raise RuntimeError("gone")
+            return text("well")
+
+        async with Engine(url, {"a": Agent(model=FunctionModel(model))}) as engine:
+            await engine.start()
+            await engine.submit("a", "go", run_id="r")
+            await engine.result("r", check=False, timeout=60)
+            postgres.execute(broken, database)
+            failed = "SELECT count(*) FROM dbos.workflow_status WHERE status = 'ERROR'"
+            for times in (1, 2):
+                await engine.resume("r")
+                await engine.resume("r")
+                await until(lambda times=times: postgres.execute(failed, database) == [(times,)])
+                with pytest.raises(Exception, match="was changed"):
+                    await engine.result("r", timeout=60)
+            postgres.execute(mended, database)
+            works = True
+            await engine.resume("r")
+            assert (await engine.result("r", timeout=60)).text == "well"
+
+    async def test_a_run_that_failed_before_it_began_can_be_tried_again(self, url, postgres: Cluster):
+        database = url.rpartition("/")[2]
+        async with Engine(url, {"a": Agent(model=FunctionModel(lambda _: text("well")))}) as engine:
+            await engine.submit("a", "go", run_id="r")
+            postgres.execute("UPDATE dbos.workflow_input SET inputs = replace(inputs, 'content', 'contents')", database)
+            await engine.start()
+            with pytest.raises(RunError, match="run r could not be carried on"):
+                await engine.result("r", timeout=60)
+            postgres.execute("UPDATE dbos.workflow_input SET inputs = replace(inputs, 'contents', 'content')", database)
+            await engine.resume("r")
+            assert (await engine.result("r", timeout=60)).text == "well"
 
     async def test_what_a_worker_was_handed_and_never_began_is_handed_out_again(self, url, postgres: Cluster):
         async with Engine(url, {"a": Agent(model=FunctionModel(lambda _: text("well")))}) as engine:

@@ -333,6 +333,25 @@ def with_helper(where: Any, paid: list[str], hooks: Any = ()) -> Agent:
     return Agent(model=FunctionModel(asking), tools=[helper], loops=[side], journal=where)
 
 
+async def test_no_answer_follows_what_was_changed_in_the_run_of_a_subagent(empty_url: str, postgres: Cluster) -> None:
+    @hook.before_tool_call(tools=["pay"])
+    def ask(call):
+        return Ask("sure?")
+
+    paid: list[str] = []
+    async with with_helper(PostgresJournal(empty_url, key=KEY), paid, hooks=[ask]) as agent:
+        assert [p.call_id for p in (await agent.run("go", run_id="r")).pending] == ["h0/p"]
+        postgres.execute("UPDATE beforehand.runs SET seal = '' WHERE run_id = 'r/h0'", database(empty_url))
+        journal = agent.plan.journal
+        for answering in (
+            answer_waiting(journal, "r", "h0/p", Approve(), "ann"), agent.resume("r", answers={"h0/p": Approve()}),
+        ):  # fmt: skip
+            with pytest.raises(JournalUnreadable, match=r"run r/h0: .* cannot be trusted"):
+                await answering
+        [fault] = await asyncio.to_thread(verify, journal)
+        assert fault.run_id == "r/h0" and paid == []
+
+
 class TestTheEventLoop:
     """A network may be slow, and nothing else in the process waits for it: the line brings no byte before the loop has turned."""
 
@@ -435,6 +454,21 @@ class TestWhenTheDatabaseGoesAway:
                     await asyncio.to_thread(journal.runs)
                 assert raised.value.temporary
                 line.cut()
+
+    @pytest.mark.parametrize("key", [None, KEY])
+    async def test_a_run_whose_beginning_was_written_as_the_connection_was_lost_has_begun(self, empty_url, key):
+        with line_to(empty_url) as (url, line):
+            payer = Payer(url, journal_key=key)
+            async with payer.agent:
+                await payer.agent.run("go", run_id="r")
+                line.last_word = b"COMMIT"
+                assert (await payer.agent.run("go", run_id="s")).text == "done"
+                assert line.last_word is None
+                with pytest.raises(UsageError, match="already"):
+                    await payer.agent.run("go", run_id="s")
+                journal = payer.agent.plan.journal
+                assert await asyncio.to_thread(verify, journal) == []
+                assert await asyncio.to_thread(journal.ids) == ["r", "s"]
 
     async def test_a_run_in_a_long_call_has_its_lease_back_before_anything_is_written(self, empty_url, postgres: Cluster):
         def lose(n: int) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import BeforehandError
 from .place import Place
-from .workflows import Client
+from .workflows import FAILED, Client
 
 logger = logging.getLogger("beforehand")
 
@@ -110,11 +110,17 @@ class Sweeper:
                 logger.warning("worker %s is gone: %d of its runs go on elsewhere", worker, taken)
 
 
-def go_on(client: Client, run_id: str, records: int) -> bool:
-    """Queue a run again, which has so many records. Once, whoever asks. False for a run that was never submitted."""
-    first = next(iter(client.of_run(run_id)), None)
+def go_on(client: Client, run_id: str, records: int, again: bool = False) -> bool:
+    """Queue a run again, which has so many records (or 0, before it began). Once, whoever asks; with `again` also where that
+    has failed. False for a run that was never submitted.
+    """
+    workflows = client.of_run(run_id)
+    first = next(iter(workflows), None)
     if first is None or first.work is None:
         return False
-    agent = first.work["agent"]
-    client.enqueue(agent, f"{run_id}#{records}", {"run_id": run_id, "agent": agent, "prompt": None, "after": records})
+    failed = [one for one in workflows if again and one.state in FAILED and one.work and one.work["after"] == records]
+    workflow_id = f"{run_id}#{records}.{len(failed)}" if failed else f"{run_id}#{records}"
+    prompt = None if records else first.work["prompt"]
+    work = {"run_id": run_id, "agent": first.work["agent"], "prompt": prompt, "after": records}
+    client.enqueue(work["agent"], workflow_id, work)
     return True

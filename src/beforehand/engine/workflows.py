@@ -109,9 +109,10 @@ class Client:
 
     def of_run(self, run_id: str) -> list[Status]:
         """The workflows that have carried a run, in the order in which they were queued."""
+        later = self._statuses(workflow_id_prefix=f"{run_id}#", name=WORKFLOW)
         return [
             *self._statuses(workflow_ids=[run_id], name=WORKFLOW),
-            *self._statuses(workflow_id_prefix=f"{run_id}#", name=WORKFLOW),
+            *[status for status in later if status.id.startswith(f"{run_id}#")],  # to SQLite "a" begins like "A"
         ]
 
     def pending(self) -> list[Status]:

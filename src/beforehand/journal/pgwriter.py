@@ -245,13 +245,26 @@ class Writer:
 
     def _begin(self, jobs: list[Opening]) -> None:
         """Begin runs together; where that fails, one by one, so that only the one at fault fails."""
+        tries = itertools.count()
         try:
-            self._again(lambda: self._open(jobs))
+            self._again(lambda: self._open(jobs if not next(tries) else [job for job in jobs if not self._has_begun(job)]))
         except (self._error, ValueError):  # ValueError: what the driver cannot write, such as a NUL
             if len(jobs) == 1:
                 raise
             for job in jobs:
                 self._do([job])
+
+    def _has_begun(self, job: Opening) -> bool:
+        """Whether the run is there as this was to begin it: the connection was lost before the server said so."""
+        query = """
+            SELECT runs.id, hash FROM beforehand.runs JOIN beforehand.records r ON r.run = runs.id AND n = 1
+            WHERE run_id = %s AND records = 1 AND kind = %s AND at = %s AND body = %b"""
+        found = self._db.execute(query, (job.run_id, *job.entry)).fetchone()
+        if found is None or not self._lock(RUN_LOCK, found[0]):
+            return False
+        self.held[RUN_LOCK, found[0]] = job.run_id
+        job.done(PgHead(found[0], job.run_id, 1, found[1]))
+        return True
 
     def _open(self, jobs: list[Opening]) -> None:
         """Begin runs, in one transaction: the chain over the first records of runs has one end."""
