@@ -61,7 +61,9 @@ BACK = """
     UPDATE beforehand.runs SET (records, head, seal) = (SELECT records, head, seal FROM public.runs WHERE id = 1) WHERE id = 1"""
 """Puts the first run back to what it was when the tables were copied, with the seal of then."""
 
-LEASES = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted AND classid = 1650879602"
+LEASES = """
+    SELECT 1 FROM pg_locks JOIN pg_database ON pg_database.oid = database
+    WHERE datname = current_database() AND locktype = 'advisory' AND granted AND classid = 1650879602"""
 
 
 def database(url: str) -> str:
@@ -541,8 +543,9 @@ class TestWhenTheDatabaseGoesAway:
             assert (await payer.agent.resume("r")).text == "done"
             assert payer.paid == [0, 1, 2]
 
-    async def test_of_runs_that_are_written_together_only_the_one_at_fault_fails(self, empty_url, postgres: Cluster):
-        journal = PostgresJournal(empty_url)
+    @pytest.mark.parametrize("key", [None, KEY])
+    async def test_of_runs_that_are_written_together_only_the_one_at_fault_fails(self, empty_url, postgres: Cluster, key):
+        journal = PostgresJournal(empty_url, key=key)
         heads = []
         for name in ("a", "b", "c"):
             head, _ = await journal.begin(name, ("run", 1, b"{}"))
@@ -554,6 +557,8 @@ class TestWhenTheDatabaseGoesAway:
         assert [type(error) for error in said] == [type(None), JournalError, type(None)]
         with pytest.raises(JournalError):
             journal.append(heads[1], [("note", 1, b"{}")])
+        faults = await asyncio.to_thread(verify, journal)
+        assert [(fault.run_id, fault.n) for fault in faults] == [("b", 2)]
 
 
 class TestOneClearLine:

@@ -109,7 +109,7 @@ class Plan:
             job.done(None)
 
 
-def columns(plans: list[Plan]) -> list[list[Any]]:
+def columns(plans: Sequence[Plan]) -> list[list[Any]]:
     """The parameters of `APPEND`: columns of what moves, then columns of the records."""
     moves = [(p.head.row, p.head.records, p.head.hash, p.count, p.end, p.seal) for p in plans]
     rows = [row for plan in plans for row in plan.rows]
@@ -154,3 +154,10 @@ SELECT coalesce(array_agg(id), '{}'), 0 FROM moved
 
 TELL = APPEND.replace(", 0 FROM moved", ", pg_notify('beforehand', '') FROM moved")
 """The same, which also tells the workers that listen that a person has said something about a run."""
+
+
+def counted(statement: str) -> str:
+    """`APPEND` or `TELL` for one plan, which also sets a total if the plan is written: to a value, of a slot, from a value."""
+    total = "UPDATE beforehand.totals SET value = %b WHERE slot = %s AND value = %b AND EXISTS (SELECT 1 FROM moved)"
+    before, select, after = statement.rpartition("\nSELECT coalesce")
+    return f"{before}, counted AS ({total}){select}{after}"

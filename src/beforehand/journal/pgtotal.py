@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .pgjobs import TOTAL_LOCK
+from .pgjobs import TOTAL_LOCK, Plan, columns, counted
 from .total import TOTAL, Sum, Sums, added, seal_of_facts, unpacked_sum
 
 LEAST = -1
@@ -58,23 +58,46 @@ class PgTotal:
         db.execute("UPDATE beforehand.totals SET value = %b WHERE slot = %s", (least, LEAST))
         return {TOTAL: Sums((), least)}
 
-    @property
-    def kept(self) -> bool:
-        return self._slot is not None
+    def put(self, db: Any, statement: str, plans: Sequence[Plan]) -> list[int]:
+        """Write the plans whose run has not moved on, and count them. Returns the runs that were written to."""
+        if self._slot is None:
+            moved, _ = db.execute(statement, columns(plans)).fetchone()
+        elif len(plans) == 1:
+            value = self._with(plans)
+            moved, _ = db.execute(counted(statement), [*columns(plans), value, self._slot, self._value]).fetchone()
+            self._value = value if moved else self._value
+        else:
+            with db.pipeline(), db.transaction():
+                moved, _ = db.execute(statement, columns(plans)).fetchone()
+                value = self._with([plan for plan in plans if plan.head.row in moved])
+                db.execute(_SET, (value, self._slot, self._value))
+            self._value = value
+        return list(moved)
 
-    def add(self, db: Any, records: int, come: Sequence[bytes], gone: Sequence[bytes] = ()) -> bytes:
-        """So many records were added in this transaction, and runs have these seals for those. Returns what to `settle`."""
-        now = None if self._slot is None else unpacked_sum(self._key, self._slot, self._value)
-        if self._slot is None or now is None:
-            return self._value
-        value = Sum(now.records + records, added([now.seals, *come], gone)).packed(self._key, self._slot)
-        query = "UPDATE beforehand.totals SET value = %b WHERE slot = %s AND value = %b"
-        db.execute(query, (value, self._slot, self._value))
+    def begun(self, db: Any, seals: Sequence[bytes]) -> bytes:
+        """Count the first records of runs, in this transaction. Returns what to give `settle`."""
+        value = self._more(len(seals), seals, ())
+        if self._slot is not None:
+            db.execute(_SET, (value, self._slot, self._value))
         return value
 
     def settle(self, value: bytes) -> None:
         """The transaction is over, and has written this."""
         self._value = value
+
+    def _with(self, plans: Sequence[Plan]) -> bytes:
+        records = sum([len(plan.rows) for plan in plans])
+        return self._more(records, [plan.seal for plan in plans], [plan.old_seal for plan in plans])
+
+    def _more(self, records: int, come: Sequence[bytes], gone: Sequence[bytes]) -> bytes:
+        """The value with so many records more, and with these seals for those. One that is not right stays as it is."""
+        now = None if self._slot is None else unpacked_sum(self._key, self._slot, self._value)
+        if self._slot is None or now is None:
+            return self._value
+        return Sum(now.records + records, added([now.seals, *come], gone)).packed(self._key, self._slot)
+
+
+_SET = "UPDATE beforehand.totals SET value = %b WHERE slot = %s AND value = %b"
 
 
 def is_kept(db: Any) -> bool:

@@ -20,7 +20,7 @@ from typing import Any
 
 from ..errors import JournalError, JournalUnreadable, RunBusy, UnknownRun
 from .chain import Record, link, seal
-from .pgjobs import APPEND, OPEN, RUN_LOCK, TELL, WORKER_LOCK, Append, Call, Job, Opening, PgHead, Plan, columns, taken
+from .pgjobs import APPEND, OPEN, RUN_LOCK, TELL, WORKER_LOCK, Append, Call, Job, Opening, PgHead, Plan, taken
 from .opening import RunExists
 from .pgtotal import PgTotal
 from .pgopening import connect, lost, passes, prepare, psycopg, said, shown
@@ -296,7 +296,7 @@ class Writer:
                 end = (opened, before, sealed)
                 taken_ids, taken_locks = db.execute(OPEN, (*map(list, zip(*rows, strict=True)), *end)).fetchone()
                 locks = dict(zip(taken_ids, taken_locks, strict=True))
-                total = self._total.add(db, len(rows), [row[4] for row in rows])
+                total = self._total.begun(db, [row[4] for row in rows])
         if rows:
             self._total.settle(total)
         for job, head in made:
@@ -330,7 +330,7 @@ class Writer:
             plan.chain(self._key)
         statement = TELL if any([plan.answers for plan in plans]) else APPEND
         try:
-            moved = self._put(statement, plans)
+            moved = self._total.put(self._db, statement, plans)
         except self._error:
             if not self._db.closed and not self._db.broken:
                 if len(plans) == 1:
@@ -345,19 +345,6 @@ class Writer:
             else:
                 again += [job for job in plan.jobs if not job.future.done()]
         return again
-
-    def _put(self, statement: str, plans: list[Plan]) -> list[int]:
-        """Write the plans whose run has not moved on, and which those were."""
-        if not self._total.kept:
-            moved, _ = self._db.execute(statement, columns(plans)).fetchone()
-            return moved  # type: ignore[no-any-return]
-        with self._db.pipeline(), self._db.transaction():
-            moved, _ = self._db.execute(statement, columns(plans)).fetchone()
-            done = [plan for plan in plans if plan.head.row in moved]
-            records = sum([len(plan.rows) for plan in done])
-            total = self._total.add(self._db, records, [plan.seal for plan in done], [plan.old_seal for plan in done])
-        self._total.settle(total)
-        return moved  # type: ignore[no-any-return]
 
     def _alone(self, plan: Plan) -> list[Append]:
         """One plan of several that could not be written together: only the one at fault fails."""
