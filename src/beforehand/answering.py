@@ -25,7 +25,7 @@ async def answer_waiting(journal: Store, run_id: str, call_id: str, answer: Huma
     The call may be one of a sub-agent, named by its own run or by the outer one. Returns the id of the run to resume.
     Raises `UnknownAnswer` for a call that does not wait, or not any more, and `RunBusy` while somebody goes on with the run.
     """
-    run_id, call_id = await journal.reading(_outermost, journal, run_id, call_id)
+    run_id, call_id = await journal.reading(outermost, journal, run_id, call_id)
     async with _held(journal, run_id):
         recorded = await journal.reading(load, journal, run_id)
         pending = recorded.past.pending
@@ -61,7 +61,7 @@ async def settle_call(journal: Store, run_id: str, call_id: str, result: ToolRes
         if recorded.past.suspended is not None:
             raise UsageError(f"call {inner} of run {owner} waits for a person inside: answer that (`beforehand approvals`)")
         for around, named in reversed(places):
-            log = RunLog(journal, await journal.reading(journal.head, around))
+            log = RunLog(journal, (await journal.reading(load, journal, around)).head)  # nothing follows what was changed
             log.add("settled", {"call": named, "result": result, "by": by})
             await log.write(durable=True)
     return outermost
@@ -95,7 +95,7 @@ async def _held(journal: Store, run_id: str) -> AsyncIterator[None]:
         lease.release()
 
 
-def _outermost(journal: Store, run_id: str, call_id: str) -> tuple[str, str]:
+def outermost(journal: Store, run_id: str, call_id: str) -> tuple[str, str]:
     """A waiting call as the outermost run that waits for it knows it."""
     while (around := _around(journal, run_id)) is not None:
         parent, named = around[0], f"{around[1]}/{call_id}"

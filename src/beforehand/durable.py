@@ -185,10 +185,10 @@ def load(journal: Store, run_id: str, go_on: bool = True) -> Recorded:
     if behind and (dropped := journal.drop_torn(head)) is not None:
         logger.warning("run %s: %s", run_id, dropped)
         head, records = journal.head(run_id), journal.records(run_id)
-    return Recorded(journal, head, read_past(_trusted(journal, head, records), go_on), run_id)
+    return Recorded(journal, head, read_past(trusted(journal, head, records), go_on), run_id)
 
 
-def _trusted(journal: Store, head: Head, records: Sequence[Record]) -> Sequence[Record]:
+def trusted(journal: Store, head: Head, records: Sequence[Record]) -> Sequence[Record]:
     """A run's records up to `head`. Raises `JournalUnreadable` if they are not as they were written."""
     records = records[: head.records]
     wrong = check_chain(records, journal.before_run(head.row), journal.key)
@@ -215,7 +215,7 @@ def history_before(journal: Store, start: Mapping[str, Any], checked: bool = Fal
     base = start["base"]
     while "after" in base:
         head, records = journal.head(base["after"]), journal.records(base["after"])
-        past = read_past(_trusted(journal, head, records) if checked else records)
+        past = read_past(trusted(journal, head, records) if checked else records)
         if len(past.messages) != base["added"]:
             raise JournalUnreadable(f"run {base['after']} has gone on since: the runs after it can no longer be resumed")
         earlier.append(past.messages)
@@ -317,7 +317,7 @@ async def record_answer(
     """Record one answer: in the run that asked, and in those around it, so that none of them waits for it any more."""
     given, who = (Deny(NOBODY), "nobody") if answer is None else (answer, by)
     for owner, inner in reversed(await journal.reading(places_of, journal, run_id, call_id)):
-        head = await journal.reading(journal.head, owner)
+        head = (await journal.reading(load, journal, owner)).head  # nothing follows what was changed
         await RunLog(journal, head).answered(inner, digest, given, who)
 
 

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 import re
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from beforehand.engine import Engine
 from beforehand.errors import JournalError
 from beforehand.journal import open_journal, verify
 
+KEY = "0123456789abcdef"
 PAGE = ROOT / "docs" / "durable.md"
 
 
@@ -86,6 +88,16 @@ class TestWorker:
             own.stop("immediate")
             assert await asyncio.to_thread(worker.stop) == 0  # nor does it wait for a database to stop
             assert not [line for line in worker.lines if "Traceback" in line], worker.lines
+
+    async def test_a_signed_journal_is_served_with_its_key(self, url, tmp_path):
+        options = ("--key-env", "THE_KEY")
+        worker = await asyncio.to_thread(Worker(url, tmp_path / "effects", *options, TEST_TURNS="1", THE_KEY=KEY).ready)
+        words = ("submit", "worker", "go", "--wait", *options)
+        done = await asyncio.to_thread(beforehand, *words, BEFOREHAND_DATABASE_URL=url, THE_KEY=KEY)
+        assert (done.returncode, done.stdout) == (0, "done after 1 turns and 2 results\n"), done.stderr
+        assert await asyncio.to_thread(worker.stop) == 0
+        with closing(open_journal(url, readonly=True, key=KEY.encode())) as journal:
+            assert journal.signed and await asyncio.to_thread(verify, journal) == []
 
     async def test_the_limit_of_the_command_line_holds_over_two_workers(self, url, tmp_path):
         effects = tmp_path / "effects"
@@ -154,6 +166,17 @@ class TestWrong:
         for words in (("submit", "a", "go"), ("worker", "--agents", str(SERVED))):
             said = self.said(JournalError.exit_code, *words, BEFOREHAND_DATABASE_URL=url.replace("a%20secret", "wrong"))
             assert said.endswith("cannot be used: the user or the password is wrong")
+
+    def test_a_user_without_rights_does_not_wait_for_them(self, url, postgres: Cluster):
+        with closing(open_journal(url)) as journal:
+            journal.ids()
+        tables = "ALL ON ALL TABLES IN SCHEMA beforehand TO poor; GRANT SELECT ON ALL TABLES IN SCHEMA dbos TO poor"
+        postgres.execute("CREATE ROLE poor LOGIN PASSWORD 'secret'", "postgres")
+        postgres.execute(f"GRANT USAGE ON SCHEMA beforehand, dbos TO poor; GRANT {tables}", url.rpartition("/")[2])
+        theirs = f"postgresql://poor:secret@{url.rpartition('@')[2]}"
+        for words in (("submit", "a", "go"), ("worker", "--agents", str(SERVED))):
+            said = self.said(JournalError.exit_code, *words, BEFOREHAND_DATABASE_URL=theirs)
+            assert "cannot be used: permission denied for table" in said
 
     def test_no_agents_in_the_file(self, tmp_path):
         (tmp_path / "empty.py").write_text("x = 1\n")

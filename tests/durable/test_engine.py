@@ -19,7 +19,7 @@ from beforehand import Agent, Approve, Ask, Deny, Edit, ToolResult, hook, tool
 from beforehand.answering import settle_call
 from beforehand.engine import Engine, QueueLimits
 from beforehand.errors import (
-    ConfigError, RunBusy, RunError, UnknownAnswer, UnknownRun, UsageError,
+    ConfigError, JournalError, RunBusy, RunError, UnknownAnswer, UnknownRun, UsageError,
 )  # fmt: skip
 from beforehand.journal import open_journal, verify
 from beforehand.testing import FunctionModel, text, tool_call
@@ -186,6 +186,37 @@ class TestInOneProcess:
                 [told] = [r.data for r in engine.journal.records(run_id) if r.kind == "answer"]
                 assert told["by"] == "boss"
 
+    async def test_an_answer_wakes_the_run_even_if_the_queue_could_not_be_used_at_first(self, url, postgres: Cluster, caplog):
+        database = url.rpartition("/")[2]
+        agents = {"asker": Agent(model=FunctionModel(paying), tools=[pay_for_real], hooks=[ask_first])}
+        async with Engine(url, agents) as engine, Engine(url) as elsewhere:
+            await engine.start()
+            await elsewhere.submit("asker", "7", run_id="r")
+            await elsewhere.result("r", timeout=60)
+            postgres.execute("ALTER TABLE dbos.workflow_status RENAME TO away", database)
+            await elsewhere.answer("r", {"call": Approve()})
+            await until(lambda: "the sweep for runs of dead workers is tried again" in caplog.text)
+            postgres.execute("ALTER TABLE dbos.away RENAME TO workflow_status", database)
+            assert (await elsewhere.result("r", timeout=60)).text == "paid 7"
+
+    async def test_a_question_of_a_subagent_is_answered_under_either_name(self, url):
+        helper = Agent(model=FunctionModel(paying), tools=[pay_for_real], hooks=[ask_first])
+
+        def delegating(request):
+            last = request.messages[-1]
+            return text(last.text) if last.role == "tool" else tool_call("helper", {"prompt": "7"}, id="h")
+
+        outer = Agent(model=FunctionModel(delegating), tools=[helper.as_tool("helper", "Helps.")])
+        async with Engine(url, {"outer": outer}) as engine:
+            await engine.start()
+            for run_id, named, call_id in (("r", "r", "h/call"), ("s", "s/h", "call")):
+                await engine.submit("outer", "go", run_id=run_id)
+                assert [p.call_id for p in (await engine.result(run_id, timeout=60)).pending] == ["h/call"]
+                with pytest.raises(UnknownAnswer, match="no call 'other'"):
+                    await engine.answer(named, {"other": Approve()})
+                await engine.answer(named, {call_id: Approve()})
+                assert (await engine.result(run_id, timeout=60)).text == "paid 7"
+
     async def test_a_run_that_waits_for_a_person_takes_nobodys_place(self, url):
         agents = {"asker": Agent(model=FunctionModel(paying), tools=[pay_for_real], hooks=[ask_first])}
         async with Engine(url, agents, limits=QueueLimits(concurrency=1)) as engine:
@@ -243,6 +274,22 @@ class TestOnOneMachine:
                 assert (await elsewhere.result("r", timeout=60)).text == "paid 7"
             assert verify(open_journal(tmp_path / "runs.db", readonly=True)) == []
 
+
+    @on_files
+    async def test_ids_that_differ_in_case_are_other_runs(self, tmp_path):
+        def failing(request):
+            raise RuntimeError("gone")
+
+        async with Engine(f"sqlite:///{tmp_path / 'runs.db'}", {"a": Agent(model=FunctionModel(failing))}) as engine:
+            await engine.start()
+            for run_id in ("r", "R"):
+                await engine.submit("a", "go", run_id=run_id)
+                assert (await engine.result(run_id, check=False, timeout=60)).stop_reason == "error"
+            await engine.stop()
+            await engine.resume("R")  # and no worker is there to take it up
+            assert (await engine.result("r", check=False, timeout=60)).stop_reason == "error"
+            with pytest.raises(TimeoutError):
+                await engine.result("R", check=False, timeout=0.01)
 
     @pytest.mark.skipif(CAN, reason="NOT TESTED: how a SQLite that is too old is refused, because this one is not")
     def test_a_sqlite_that_is_too_old_for_the_queue_is_refused_in_one_line(self, tmp_path):
@@ -303,6 +350,7 @@ class TestWorkers:
             assert await settle_call(engine.journal, "r", "call", ToolResult("it was there"), by="ann") == "r"
             assert (await engine.result("r", timeout=60)).text == "it was there"
             assert lines(effects) == ["r call began"]
+            await until(lambda: not engine.journal.is_going_on("r"))  # its worker gives it back a moment after its end
             with pytest.raises(UsageError, match="has an outcome: ran"):
                 await settle_call(engine.journal, "r", "call", ToolResult("x"), by="ann")
             assert await asyncio.to_thread(second.stop) == 0
@@ -325,6 +373,29 @@ class TestWorkers:
             os.kill(slow.process.pid, signal.SIGCONT)
             assert (await engine.result("r", timeout=60)).text == "it is there"
             assert [line for line in lines(effects) if line.startswith("r")] == ["r call began", "r call ended"]
+            assert "resumed" not in [record.kind for record in engine.journal.records("r")]
+        for worker in (slow, other):
+            assert await asyncio.to_thread(worker.stop) == 0
+
+    async def test_a_worker_in_a_long_call_is_not_robbed_when_every_session_ends(self, url, effects, postgres: Cluster):
+        slow = await asyncio.to_thread(Worker(url, effects).ready)
+        async with Engine(url) as engine:
+            await engine.submit("waiter", "gate", run_id="r")
+            await until(lambda: lines(effects) == ["r call began"])
+            dying = await asyncio.to_thread(Worker(url, effects).ready)
+            await engine.submit("waiter", "other-gate", run_id="s")
+            await engine.submit("waiter", "other-gate", run_id="t")
+            await until(lambda: f"call began {dying.process.pid}" in effects.read_text())
+            other = await asyncio.to_thread(Worker(url, effects).ready)
+            dying.kill()
+            end = """
+                SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                WHERE datname = current_database() AND pid <> pg_backend_pid()"""
+            postgres.execute(end, url.rpartition("/")[2])
+            await until(lambda: any(["is gone" in line for worker in (slow, other) for line in worker.lines]))
+            for gate in ("gate", "other-gate"):
+                effects.with_name(gate).touch()
+            assert (await engine.result("r", timeout=60)).text == "it is there"
             assert "resumed" not in [record.kind for record in engine.journal.records("r")]
         for worker in (slow, other):
             assert await asyncio.to_thread(worker.stop) == 0
@@ -370,6 +441,44 @@ class TestNotCarried:
             with pytest.raises(RunError, match=r"run r could not be carried on: .*was changed"):
                 await engine.result("r", timeout=60)
 
+    async def test_a_run_that_could_not_be_carried_is_tried_again_as_often_as_someone_asks(self, url, postgres: Cluster):
+        broken, mended = [f"UPDATE beforehand.records SET at = at {change} 1 WHERE n = 1" for change in "+-"]  # noqa: S608 - ours
+        database, works = url.rpartition("/")[2], False
+
+        def model(_):
+            if not works:
+                raise RuntimeError("gone")
+            return text("well")
+
+        async with Engine(url, {"a": Agent(model=FunctionModel(model))}) as engine:
+            await engine.start()
+            await engine.submit("a", "go", run_id="r")
+            await engine.result("r", check=False, timeout=60)
+            postgres.execute(broken, database)
+            failed = "SELECT count(*) FROM dbos.workflow_status WHERE status = 'ERROR'"
+            for times in (1, 2):
+                await engine.resume("r")
+                await engine.resume("r")
+                await until(lambda times=times: postgres.execute(failed, database) == [(times,)])
+                with pytest.raises(Exception, match="was changed"):
+                    await engine.result("r", timeout=60)
+            postgres.execute(mended, database)
+            works = True
+            await engine.resume("r")
+            assert (await engine.result("r", timeout=60)).text == "well"
+
+    async def test_a_run_that_failed_before_it_began_can_be_tried_again(self, url, postgres: Cluster):
+        database = url.rpartition("/")[2]
+        async with Engine(url, {"a": Agent(model=FunctionModel(lambda _: text("well")))}) as engine:
+            await engine.submit("a", "go", run_id="r")
+            postgres.execute("UPDATE dbos.workflow_input SET inputs = replace(inputs, 'content', 'contents')", database)
+            await engine.start()
+            with pytest.raises(RunError, match="run r could not be carried on"):
+                await engine.result("r", timeout=60)
+            postgres.execute("UPDATE dbos.workflow_input SET inputs = replace(inputs, 'contents', 'content')", database)
+            await engine.resume("r")
+            assert (await engine.result("r", timeout=60)).text == "well"
+
     async def test_what_a_worker_was_handed_and_never_began_is_handed_out_again(self, url, postgres: Cluster):
         async with Engine(url, {"a": Agent(model=FunctionModel(lambda _: text("well")))}) as engine:
             await engine.start()
@@ -379,6 +488,18 @@ class TestNotCarried:
                 UPDATE dbos.workflow_status SET status = 'PENDING', executor_id = '{engine.worker_id}',
                 queue_name = 'beforehand:a' WHERE workflow_uuid = 'r'"""  # noqa: S608
             postgres.execute(lost, url.rpartition("/")[2])
+            assert (await engine.result("r", timeout=60)).text == "well"
+
+    async def test_a_worker_that_could_not_begin_says_why_and_can_begin_later(self, url, postgres: Cluster):
+        database = url.rpartition("/")[2]
+        async with Engine(url, {"a": Agent(model=FunctionModel(lambda _: text("well")))}) as engine:
+            await engine.submit("a", "go", run_id="r")
+            postgres.execute("ALTER TABLE dbos.queues ADD CONSTRAINT never CHECK (name <> 'beforehand:a')", database)
+            with pytest.raises(JournalError, match=r"cannot be used: new row .* violates check constraint") as raised:
+                await engine.start()
+            assert "\n" not in str(raised.value) and "INSERT" not in str(raised.value)
+            postgres.execute("ALTER TABLE dbos.queues DROP CONSTRAINT never", database)
+            await engine.start()
             assert (await engine.result("r", timeout=60)).text == "well"
 
     async def test_one_process_is_one_worker_and_can_begin_again(self, url):

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import re
+import socket
 import threading
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from durable.cluster import PASSWORD, Cluster
+from durable.cutting import line_to
 from durable.relay import slow_line
 
 from beforehand import Agent, Approve, Ask, Block, Hook, Loop, ToolContext, ToolResult, hook, tool
@@ -19,6 +24,7 @@ from beforehand.backtest import backtest
 from beforehand.errors import ConfigError, JournalError, JournalUnreadable, RunBusy, UnknownRun, UsageError
 from beforehand.hooks.registry import HookSet
 from beforehand.journal import Journal, PostgresJournal, open_journal, verify
+from beforehand.journal.chain import seal
 from beforehand.journal.pgjobs import Call
 from beforehand.testing import FunctionModel, ScriptedModel, text, tool_call
 
@@ -48,6 +54,16 @@ class Payer:
 
 END_SESSIONS = """
     SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"""
+
+
+BACK = """
+    DELETE FROM beforehand.records WHERE run = 1 AND n > (SELECT records FROM public.runs WHERE id = 1);
+    UPDATE beforehand.runs SET (records, head, seal) = (SELECT records, head, seal FROM public.runs WHERE id = 1) WHERE id = 1"""
+"""Puts the first run back to what it was when the tables were copied, with the seal of then."""
+
+LEASES = """
+    SELECT 1 FROM pg_locks JOIN pg_database ON pg_database.oid = database
+    WHERE datname = current_database() AND locktype = 'advisory' AND granted AND classid = 1650879602"""
 
 
 def database(url: str) -> str:
@@ -153,6 +169,111 @@ class TestSameAsInAFile:
         journal.close()
         assert any([re.search(said, fault) for fault in faults]), faults
 
+    async def two_runs(self, url: str, postgres: Cluster) -> None:
+        """Two signed runs, of different sessions. `then` has what was in the tables when the first was half done."""
+
+        def during(n: int) -> None:
+            if n == 1:
+                for table in ("runs", "records", "totals", "journal"):
+                    postgres.execute(f"CREATE TABLE public.{table} AS TABLE beforehand.{table}", database(url))
+
+        first, second = Payer(url, during, journal_key=KEY), Payer(url, journal_key=KEY)
+        async with first.agent, second.agent:
+            await first.agent.run("go", run_id="r")
+            await second.agent.run("go", run_id="s")
+
+    @pytest.mark.parametrize(
+        ("change", "said"),
+        [
+            ("", "records were written in all, "),
+            ("UPDATE beforehand.totals SET value = (SELECT value FROM beforehand.totals WHERE slot = 1) WHERE slot = 0",
+             "how many records were written was changed"),
+            ("UPDATE beforehand.totals SET value = '' WHERE slot = 0", "how many records were written was changed"),
+            ("DELETE FROM beforehand.totals WHERE slot = 0", "how many records were written was changed"),
+            ("DELETE FROM beforehand.totals WHERE slot = -1", "the last run is not the one"),
+            ("DROP TABLE beforehand.totals", "the last run is not the one"),
+            ("UPDATE beforehand.journal SET format = 1; DROP TABLE beforehand.totals", "the last run is not the one"),
+            ("UPDATE beforehand.totals SET value = t.value FROM public.totals t WHERE t.slot = totals.slot AND t.slot = 0",
+             "how many records were written was put back"),
+            ("UPDATE beforehand.totals SET value = t.value FROM public.totals t WHERE t.slot = totals.slot",
+             "the last run is not the one"),
+        ],
+    )  # fmt: skip
+    async def test_a_signed_run_that_was_put_back_to_what_it_was_earlier_is_found(
+        self, empty_url, postgres: Cluster, change, said
+    ):
+        await self.two_runs(empty_url, postgres)
+        journal = open_journal(empty_url, readonly=True, key=KEY)
+        assert await asyncio.to_thread(verify, journal) == []
+        postgres.execute(f"{BACK}; {change}", database(empty_url))
+        [fault] = await asyncio.to_thread(verify, journal)
+        journal.close()
+        assert fault.run_id is None and said in fault.why
+
+    async def test_what_is_not_right_is_not_made_right_by_who_writes_next(self, empty_url, postgres: Cluster):
+        await self.two_runs(empty_url, postgres)
+        for wrong in (BACK, "UPDATE beforehand.journal SET seal = ''", "UPDATE beforehand.totals SET value = '' WHERE slot = 0"):
+            postgres.execute(wrong, database(empty_url))
+        one, two = Payer(empty_url, journal_key=KEY), Payer(empty_url, journal_key=KEY)
+        async with one.agent, two.agent:
+            await asyncio.gather(one.agent.run("go", run_id="t"), two.agent.run("go", run_id="u"))
+            [fault] = await asyncio.to_thread(verify, one.agent.plan.journal)
+        assert "the last run is not the one that was written down as the last" in fault.why
+
+    @pytest.mark.parametrize("sealed", ["''", "seal"])
+    async def test_a_run_that_is_cut_while_it_goes_on_stops_and_stays_cut(self, empty_url, postgres: Cluster, sealed):
+        def cut(n: int) -> None:
+            if n == 1:
+                change = f"""
+                    DELETE FROM beforehand.records WHERE n > 9; UPDATE beforehand.runs SET records = 9, seal = {sealed},
+                    head = (SELECT hash FROM beforehand.records WHERE n = 9)"""  # noqa: S608 - ours
+                postgres.execute(change, database(empty_url))
+
+        payer = Payer(empty_url, cut, journal_key=KEY)
+        async with payer.agent:
+            with pytest.raises(JournalError, match="the records of run r are no longer in"):
+                await payer.agent.run("go", run_id="r")
+            assert payer.paid == [0, 1]
+            assert await asyncio.to_thread(verify, payer.agent.plan.journal) != []
+
+    async def test_records_that_another_one_seems_to_have_added_without_the_key_stop_the_run(self, empty_url, postgres: Cluster):
+        def add(n: int) -> None:
+            if n == 1:
+                change = """
+                    INSERT INTO beforehand.records SELECT run, 999, at, 'note', body, hash FROM beforehand.records WHERE n = 9;
+                    UPDATE beforehand.runs SET records = 999"""
+                postgres.execute(change, database(empty_url))
+
+        payer = Payer(empty_url, add, journal_key=KEY)
+        async with payer.agent:
+            with pytest.raises(JournalError, match="the records of run r were changed: the run stopped"):
+                await payer.agent.run("go", run_id="r")
+            assert payer.paid == [0, 1]
+
+    async def test_a_session_writes_in_a_row_that_no_other_one_has_any_more(self, empty_url, postgres: Cluster):
+        for name in "abc":
+            agent = Payer(empty_url, journal_key=KEY).agent
+            await agent.run("go", run_id=name)
+            async with asyncio.timeout(60):  # a lease is given back behind the run's back, and with one nothing is closed
+                while await asyncio.to_thread(agent.plan.journal.is_going_on, name):
+                    pass
+            await agent.aclose()
+        assert postgres.execute("SELECT slot FROM beforehand.totals", database(empty_url)) == [(-1,), (0,)]
+
+    async def test_a_journal_from_before_there_were_totals_goes_on_without(self, empty_url, postgres: Cluster):
+        journal = PostgresJournal(empty_url, key=KEY)
+        await asyncio.to_thread(journal.ids)
+        journal.close()
+        old = seal(KEY, 0, b"").hex()
+        postgres.execute(f"UPDATE beforehand.journal SET format = 1, seal = '\\x{old}'", database(empty_url))  # noqa: S608 - ours
+        postgres.execute("DROP TABLE beforehand.totals", database(empty_url))
+        async with Payer(empty_url, journal_key=KEY).agent as agent:
+            await agent.run("go", run_id="r")
+            assert await asyncio.to_thread(verify, agent.plan.journal) == []
+            postgres.execute("UPDATE beforehand.journal SET opened = 7", database(empty_url))
+            [fault] = await asyncio.to_thread(verify, agent.plan.journal)
+            assert "7 runs were opened, 1 are here" in fault.why
+
     async def test_one_run_has_one_carrier(self, empty_url):
         going, go = asyncio.Event(), threading.Event()
         loop = asyncio.get_running_loop()
@@ -182,8 +303,9 @@ class TestSameAsInAFile:
                 while await asyncio.to_thread(other.agent.plan.journal.is_going_on, "r"):
                     pass
 
-    async def test_many_runs_in_several_sessions_make_one_chain(self, empty_url):
-        agents = [Payer(empty_url).agent for _ in range(3)]
+    @pytest.mark.parametrize("key", [None, KEY])
+    async def test_many_runs_in_several_sessions_make_one_chain(self, empty_url, key):
+        agents = [Payer(empty_url, journal_key=key).agent for _ in range(3)]
         await asyncio.gather(*[agent.run("go", run_id=f"{a}-{n}") for a, agent in enumerate(agents) for n in range(30)])
         journal = agents[0].plan.journal
         assert await asyncio.to_thread(verify, journal) == []
@@ -211,6 +333,25 @@ def with_helper(where: Any, paid: list[str], hooks: Any = ()) -> Agent:
     helper = Agent(model=FunctionModel(paying), tools=[pay], hooks=hooks).as_tool("helper", "Helps.")
     side = Loop("side", model=ScriptedModel([text("aside")] * 3))
     return Agent(model=FunctionModel(asking), tools=[helper], loops=[side], journal=where)
+
+
+async def test_no_answer_follows_what_was_changed_in_the_run_of_a_subagent(empty_url: str, postgres: Cluster) -> None:
+    @hook.before_tool_call(tools=["pay"])
+    def ask(call):
+        return Ask("sure?")
+
+    paid: list[str] = []
+    async with with_helper(PostgresJournal(empty_url, key=KEY), paid, hooks=[ask]) as agent:
+        assert [p.call_id for p in (await agent.run("go", run_id="r")).pending] == ["h0/p"]
+        postgres.execute("UPDATE beforehand.runs SET seal = '' WHERE run_id = 'r/h0'", database(empty_url))
+        journal = agent.plan.journal
+        for answering in (
+            answer_waiting(journal, "r", "h0/p", Approve(), "ann"), agent.resume("r", answers={"h0/p": Approve()}),
+        ):  # fmt: skip
+            with pytest.raises(JournalUnreadable, match=r"run r/h0: .* cannot be trusted"):
+                await answering
+        [fault] = await asyncio.to_thread(verify, journal)
+        assert fault.run_id == "r/h0" and paid == []
 
 
 class TestTheEventLoop:
@@ -302,17 +443,80 @@ class TestWhenTheDatabaseGoesAway:
             assert payer.paid == [0, 1, 2]
             assert await asyncio.to_thread(verify, payer.agent.plan.journal) == []
 
+    async def test_a_connection_that_is_lost_again_when_it_is_first_used_is_made_once_more(self, empty_url):
+        with line_to(empty_url) as (url, line):
+            payer = Payer(url, lambda n: line.cut(doomed=2) if n == 1 else None)
+            async with payer.agent:
+                assert (await payer.agent.run("go", run_id="r")).text == "done"
+                assert payer.paid == [0, 1, 2] and line.doomed == 0
+                journal = payer.agent.plan.journal
+                assert await asyncio.to_thread(verify, journal) == []
+                line.cut(doomed=9)
+                with pytest.raises(JournalError, match="cannot be reached") as raised:
+                    await asyncio.to_thread(journal.runs)
+                assert raised.value.temporary
+                line.cut()
+
+    @pytest.mark.parametrize("key", [None, KEY])
+    async def test_a_run_whose_beginning_was_written_as_the_connection_was_lost_has_begun(self, empty_url, key):
+        with line_to(empty_url) as (url, line):
+            payer = Payer(url, journal_key=key)
+            async with payer.agent:
+                await payer.agent.run("go", run_id="r")
+                line.last_word = b"COMMIT"
+                assert (await payer.agent.run("go", run_id="s")).text == "done"
+                assert line.last_word is None
+                with pytest.raises(UsageError, match="already"):
+                    await payer.agent.run("go", run_id="s")
+                journal = payer.agent.plan.journal
+                assert await asyncio.to_thread(verify, journal) == []
+                assert await asyncio.to_thread(journal.ids) == ["r", "s"]
+
+    async def test_a_run_in_a_long_call_has_its_lease_back_before_anything_is_written(self, empty_url, postgres: Cluster):
+        def lose(n: int) -> None:
+            if n == 1:
+                postgres.execute(END_SESSIONS, database(empty_url))
+                patience = time.monotonic() + 30
+                while not postgres.execute(LEASES, database(empty_url)) and time.monotonic() < patience:
+                    time.sleep(0.05)
+                back.append(postgres.execute(LEASES, database(empty_url)))
+
+        back: list[Any] = []
+
+        payer = Payer(empty_url, lose)
+        async with payer.agent:
+            assert (await payer.agent.run("go", run_id="r")).text == "done"
+        assert back == [[(1,)]]
+
+    async def test_each_end_looks_whether_the_other_is_there(self, empty_url):
+        def look(db: Any) -> tuple[dict[str, str], int]:
+            server = dict(db.execute("SELECT name, setting FROM pg_settings WHERE name ~ '^tcp_'").fetchall())
+            line = socket.socket(fileno=os.dup(db.pgconn.socket))
+            with line:
+                return server, line.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
+
+        journal = PostgresJournal(empty_url)
+        server, client = await asyncio.to_thread(journal.writer.put(Call(look)).result)
+        journal.close()
+        assert server == {
+            "tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3", "tcp_user_timeout": "25000",
+        }  # fmt: skip
+        assert client == 10
+
     async def test_who_was_robbed_while_the_connection_was_lost_does_nothing_more(self, empty_url, postgres: Cluster):
+        postgres.execute("CREATE ROLE robbed LOGIN SUPERUSER PASSWORD 'x'", "postgres")
         robber = Payer(empty_url)
         loop = asyncio.get_running_loop()
         others: list[Any] = []
 
         def rob(n: int) -> None:
             if n == 1:
+                postgres.execute("ALTER ROLE robbed NOLOGIN", "postgres")
                 postgres.execute(END_SESSIONS, database(empty_url))
                 others.append(asyncio.run_coroutine_threadsafe(robber.agent.resume("r"), loop).result(60))
+                postgres.execute("ALTER ROLE robbed LOGIN", "postgres")
 
-        payer = Payer(empty_url, rob, turns=4)
+        payer = Payer(f"postgresql://robbed:x@{empty_url.rpartition('@')[2]}", rob, turns=4)
         async with payer.agent, robber.agent:
             with pytest.raises(JournalError, match="may be going on in another process"):
                 await payer.agent.run("go", run_id="r")
@@ -339,8 +543,9 @@ class TestWhenTheDatabaseGoesAway:
             assert (await payer.agent.resume("r")).text == "done"
             assert payer.paid == [0, 1, 2]
 
-    async def test_of_runs_that_are_written_together_only_the_one_at_fault_fails(self, empty_url, postgres: Cluster):
-        journal = PostgresJournal(empty_url)
+    @pytest.mark.parametrize("key", [None, KEY])
+    async def test_of_runs_that_are_written_together_only_the_one_at_fault_fails(self, empty_url, postgres: Cluster, key):
+        journal = PostgresJournal(empty_url, key=key)
         heads = []
         for name in ("a", "b", "c"):
             head, _ = await journal.begin(name, ("run", 1, b"{}"))
@@ -352,6 +557,8 @@ class TestWhenTheDatabaseGoesAway:
         assert [type(error) for error in said] == [type(None), JournalError, type(None)]
         with pytest.raises(JournalError):
             journal.append(heads[1], [("note", 1, b"{}")])
+        faults = await asyncio.to_thread(verify, journal)
+        assert [(fault.run_id, fault.n) for fault in faults] == [("b", 2)]
 
 
 class TestOneClearLine:
@@ -382,6 +589,32 @@ class TestOneClearLine:
         with pytest.raises(ConfigError, match="the database URL cannot be read") as raised:
             PostgresJournal("postgresql://me:sec ret@:x:y/%zz")
         assert "sec ret" not in str(raised.value)
+
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "postgresql://me:sec@ret@127.0.0.1:1/runs", "postgresql://me:sec/ret@127.0.0.1:1/runs",
+            "postgresql://me:sec?ret@127.0.0.1:1/runs", "postgresql://127.0.0.1:1/runs?user=me&password=sec@ret",
+        ],
+    )  # fmt: skip
+    def test_a_password_with_signs_that_part_an_address_is_shown_nowhere(self, url):
+        with pytest.raises(ConfigError, match=r"write special characters in the password as %XX") as raised:
+            PostgresJournal(url)
+        assert "sec" not in str(raised.value).replace("special", "") and "ret" not in str(raised.value)
+
+    @pytest.mark.parametrize(
+        "where",
+        [
+            "postgresql+psycopg://me:secret@127.0.0.1:1/runs", "POSTGRESQL://me:secret@127.0.0.1/runs",
+            " postgresql://me:secret@127.0.0.1/runs", "postgresql:/me:secret@127.0.0.1/runs",
+            "host=127.0.0.1 user=me password=secret", Path("mysql://me:secret@127.0.0.1/runs"),
+        ],
+    )  # fmt: skip
+    def test_an_address_is_not_taken_for_a_file(self, where):
+        for opening in (open_journal, lambda where: Agent(model=ScriptedModel([]), journal=where)):
+            with pytest.raises(ConfigError, match=r"a journal is the path of a file, .* or postgresql://USER") as raised:
+                opening(where)
+            assert "secret" not in str(raised.value)
 
     async def test_a_journal_of_a_newer_version(self, empty_url, postgres: Cluster):
         async with Payer(empty_url).agent as agent:

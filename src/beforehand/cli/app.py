@@ -151,6 +151,7 @@ def worker(
     ] = None,
     worker_concurrency: Annotated[int, typer.Option(min=1, help="So many runs of one agent at once in this worker.")] = 50,
     grace: Annotated[float, typer.Option(min=0, help="Seconds that running tools have to finish after SIGTERM.")] = 10.0,
+    key_env: KeyEnv = None,
     debug: Debug = False,
 ) -> None:
     """Carry the runs that are submitted to a database, in any number of processes (extra [durable]). Ends with SIGTERM."""
@@ -160,7 +161,7 @@ def worker(
 
         page.needs_extra()
         limits = QueueLimits(concurrency=queue_concurrency, worker_concurrency=worker_concurrency)
-        asyncio.run(page.work(page.database_url(database_url), agents, limits, grace))
+        asyncio.run(page.work(page.database_url(database_url), agents, limits, grace, key_from(key_env)))
 
 
 @app.command(epilog=EXIT_CODES)
@@ -171,6 +172,7 @@ def submit(
     run_id: Annotated[str | None, typer.Option(help="Submitting twice under one id is submitting once.")] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the run and print what it says.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
+    key_env: KeyEnv = None,
     debug: Debug = False,
 ) -> None:
     """Submit a run to the workers of a database and print its id (extra [durable])."""
@@ -179,7 +181,8 @@ def submit(
 
         page.needs_extra()
         text = sys.stdin.read() if prompt == "-" else prompt
-        code = asyncio.run(page.submit(page.database_url(database_url), agent, text, run_id, wait, as_json))
+        where, key = page.database_url(database_url), key_from(key_env)
+        code = asyncio.run(page.submit(where, agent, text, run_id, wait, as_json, key))
     raise typer.Exit(code)
 
 

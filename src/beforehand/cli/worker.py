@@ -41,13 +41,13 @@ def agents_in_file(path: Path) -> dict[str, Agent]:
     return found
 
 
-async def work(url: str, path: Path, limits: QueueLimits, grace: float) -> None:
+async def work(url: str, path: Path, limits: QueueLimits, grace: float, key: bytes | None) -> None:
     """Carry runs until SIGTERM or Ctrl-C, and end the process. A database that is away is waited for."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    async with Engine(url, agents_in_file(path), limits=limits) as engine:
+    async with Engine(url, agents_in_file(path), limits=limits, journal_key=key) as engine:
         told = False
         while not stopping.is_set():
             try:
@@ -72,9 +72,11 @@ async def work(url: str, path: Path, limits: QueueLimits, grace: float) -> None:
     os._exit(0)
 
 
-async def submit(url: str, agent: str, prompt: str, run_id: str | None, wait: bool, as_json: bool) -> int:
+async def submit(
+    url: str, agent: str, prompt: str, run_id: str | None, wait: bool, as_json: bool, key: bytes | None
+) -> int:
     """Queue a run and print its id, or with `wait` what it says. The exit code is as of `beforehand run`."""
-    async with Engine(url) as engine:
+    async with Engine(url, journal_key=key) as engine:
         served = await engine.served()
         run_id = await engine.submit(agent, prompt, run_id=run_id)
         if agent not in served:

@@ -15,12 +15,13 @@ from typing import Any
 import msgspec
 
 from ..agent import Agent
+from ..answering import outermost
 from ..decisions import HumanAnswer
-from ..durable import Recorded, load, record_answer, recorded_result
-from ..errors import ConfigError, JournalError, JournalUnreadable, RunBusy, RunError, UnknownAnswer, UnknownRun, UsageError
+from ..durable import Recorded, load, record_answer, recorded_result, trusted
+from ..errors import ConfigError, JournalError, RunBusy, RunError, UnknownAnswer, UnknownRun, UsageError
 from ..ids import MAX_RUN_ID, run_id_problem
 from ..journal.details import kept_all
-from ..journal.past import check_chain, read_past
+from ..journal.past import read_past
 from ..journal.pgjobs import SAID
 from ..journal.sqlite import encode
 from ..journal.store import Held
@@ -128,16 +129,16 @@ class Engine:
                 return None
         except UnknownRun:
             return None
-        head, records = self.journal.head(run_id), self.journal.records(run_id)
+        head = self.journal.head(run_id)
+        records = trusted(self.journal, head, self.journal.records(run_id))
         if records[-1].kind not in OVER:
             return None
-        wrong = check_chain(records, self.journal.before_run(head.row), self.journal.key)
-        if wrong is not None:
-            raise JournalUnreadable(f"run {run_id}, record {wrong} was changed: the run cannot be trusted (`beforehand verify`)")
         recorded = Recorded(self.journal, head, read_past(records), run_id)
         result = recorded_result(recorded, recorded.left()[1])
-        if result.error is not None and any([status.state in GOING for status in self._client.of_run(run_id)]):
-            return None  # it is tried again, or its worker has not told the queue yet
+        if result.error is not None:
+            going = any([status.state in GOING for status in self._client.of_run(run_id)])
+            if going or self.journal.head(run_id).records != head.records:
+                return None  # it is tried again, or its worker has not told the queue yet
         return result
 
     def _check_carried(self, run_id: str) -> None:
@@ -155,8 +156,12 @@ class Engine:
     async def answer(self, run_id: str, answers: Mapping[str, HumanAnswer], *, by: str = "engine") -> None:
         """Record what a person answered about waiting calls, by call id; a worker goes on with the run at once.
 
-        Calls without an answer go on waiting. Raises `UnknownAnswer` for a call that does not wait, `UnknownRun`, `RunBusy`.
+        The calls of a sub-agent may be named by its own run or by the outer one. Calls without an answer go on waiting. Raises
+        `UnknownAnswer` for a call that does not wait, `UnknownRun`, `RunBusy`.
         """
+        places = {call_id: await self.journal.reading(outermost, self.journal, run_id, call_id) for call_id in answers}
+        inside, run_id = run_id, next((run for run, _ in places.values() if run != run_id), run_id)
+        answers = {places[call_id][1] if run_id != inside else call_id: answer for call_id, answer in answers.items()}
         lease = await self._hold_waiting(run_id)
         try:
             recorded = await self.journal.reading(load, self.journal, run_id)
@@ -187,10 +192,11 @@ class Engine:
         return self.journal.records(run_id, after=self.journal.head(run_id).records - 1)[-1].kind
 
     async def resume(self, run_id: str) -> None:
-        """Let a worker go on with a run that ended in an error. Asking twice is asking once."""
+        """Let a worker go on with a run that ended in an error, or could not be carried on. Asking twice is asking once."""
 
         def ask() -> None:
-            if not go_on(self._client, run_id, self.journal.head(run_id).records):
+            records = self.journal.head(run_id).records if self.journal.has(run_id) else 0
+            if not go_on(self._client, run_id, records, again=True):
                 raise UnknownRun(f"run {run_id!r} was not submitted to {self.journal.path}: resume it with agent.resume(...)")
 
         await asyncio.to_thread(ask)
@@ -216,7 +222,11 @@ class Engine:
             await asyncio.to_thread(self.place.die, self.worker_id)
             raise
         self._workers = workers
-        await asyncio.to_thread(workers.register, agents, self.limits)
+        try:
+            await asyncio.to_thread(workers.register, agents, self.limits)
+        except BaseException:
+            await self.stop(0)
+            raise
         self._sweeper = Sweeper(self.place, self._client, self.worker_id, self._carrier.workflows)
         self._sweeper.start()
 

@@ -11,12 +11,15 @@ from typing import Any
 
 from ..errors import BeforehandError
 from .place import Place
-from .workflows import Client
+from .workflows import FAILED, Client
 
 logger = logging.getLogger("beforehand")
 
 SWEEP_SECONDS = 3.0
 """About how often dead workers are looked for."""
+
+GONE_SECONDS = 5.0
+"""How long a worker must have given no sign of life: one whose database was away needs a moment to come back."""
 
 LISTEN_SECONDS = 0.25
 """How soon a sweeper hears that it is to stop. Where there is no server to tell of answers, how often they are looked for."""
@@ -30,6 +33,8 @@ class Sweeper:
         self._stop = threading.Event()
         self._woken: set[tuple[str, int]] = set()
         self._unclaimed: set[str] = set()
+        self._silent: dict[str, float] = {}
+        """Workers that give no sign of life, and since when."""
         self._thread = threading.Thread(target=self._run, name="beforehand:sweeper", daemon=True)
 
     def start(self) -> None:
@@ -80,8 +85,8 @@ class Sweeper:
         """Queue the runs about which a person has said something since they stopped."""
         for run_id, records in self._place.journal.answered():
             if (run_id, records) not in self._woken:
-                self._woken.add((run_id, records))
                 go_on(self._client, run_id, records)
+                self._woken.add((run_id, records))  # only now: what fails is tried again
 
     def take_over(self, db: Any) -> None:
         """Hand out again what dead workers had, and what this one lost before it began."""
@@ -90,19 +95,32 @@ class Sweeper:
         for workflow in mine & self._unclaimed:  # seen twice: not only between two steps of being handed out
             self._client.hand_out_again(workflow, self._worker)
         self._unclaimed = mine
+        silent, now = self._silent, time.monotonic()
+        self._silent = {}
         for worker in {status.executor for status in pending} - {self._worker}:
             with self._place.burying(worker, db) as dead:
-                theirs = [status.id for status in pending if status.executor == worker] if dead else []
+                if not dead:
+                    continue
+                since = self._silent[worker] = silent.get(worker, now)
+                if db is not None and now - since < GONE_SECONDS:
+                    continue
+                theirs = [status.id for status in pending if status.executor == worker]
                 taken = sum(self._client.hand_out_again(workflow, worker) for workflow in theirs)
             if taken:
                 logger.warning("worker %s is gone: %d of its runs go on elsewhere", worker, taken)
 
 
-def go_on(client: Client, run_id: str, records: int) -> bool:
-    """Queue a run again, which has so many records. Once, whoever asks. False for a run that was never submitted."""
-    first = next(iter(client.of_run(run_id)), None)
+def go_on(client: Client, run_id: str, records: int, again: bool = False) -> bool:
+    """Queue a run again, which has so many records (or 0, before it began). Once, whoever asks; with `again` also where that
+    has failed. False for a run that was never submitted.
+    """
+    workflows = client.of_run(run_id)
+    first = next(iter(workflows), None)
     if first is None or first.work is None:
         return False
-    agent = first.work["agent"]
-    client.enqueue(agent, f"{run_id}#{records}", {"run_id": run_id, "agent": agent, "prompt": None, "after": records})
+    failed = [one for one in workflows if again and one.state in FAILED and one.work and one.work["after"] == records]
+    workflow_id = f"{run_id}#{records}.{len(failed)}" if failed else f"{run_id}#{records}"
+    prompt = None if records else first.work["prompt"]
+    work = {"run_id": run_id, "agent": first.work["agent"], "prompt": prompt, "after": records}
+    client.enqueue(work["agent"], workflow_id, work)
     return True

@@ -109,9 +109,10 @@ class Client:
 
     def of_run(self, run_id: str) -> list[Status]:
         """The workflows that have carried a run, in the order in which they were queued."""
+        later = self._statuses(workflow_id_prefix=f"{run_id}#", name=WORKFLOW)
         return [
             *self._statuses(workflow_ids=[run_id], name=WORKFLOW),
-            *self._statuses(workflow_id_prefix=f"{run_id}#", name=WORKFLOW),
+            *[status for status in later if status.id.startswith(f"{run_id}#")],  # to SQLite "a" begins like "A"
         ]
 
     def pending(self) -> list[Status]:
@@ -174,11 +175,14 @@ class Workers:
         worker = limits.worker_concurrency
         if limits.concurrency is not None and worker is not None:
             worker = min(worker, limits.concurrency)
-        for agent in agents:
-            dbos().DBOS.register_queue(
-                queue_of(agent), worker_concurrency=worker, global_concurrency=limits.concurrency, limiter=rate,
-                polling_interval_sec=POLL_SECONDS, on_conflict="always_update",
-            )  # fmt: skip
+        try:
+            for agent in agents:
+                dbos().DBOS.register_queue(
+                    queue_of(agent), worker_concurrency=worker, global_concurrency=limits.concurrency, limiter=rate,
+                    polling_interval_sec=POLL_SECONDS, on_conflict="always_update",
+                )  # fmt: skip
+        except Exception as error:
+            raise _as_error(self._url, error) from None
 
     def stop_taking(self) -> None:
         """Take no more work. What goes on goes on."""
@@ -217,7 +221,7 @@ def _as_error(url: str, error: Exception) -> Exception:
     """An error of the database in one line, without its password."""
     if isinstance(error, JournalError | ConfigError | UsageError):
         return error
-    if is_postgres(url) and type(error).__module__.startswith("sqlalchemy"):
-        return unreachable(url, getattr(error, "orig", None) or error)
+    if is_postgres(url) and getattr(error, "orig", None) is not None:
+        return unreachable(url, error.orig)  # type: ignore[attr-defined]
     said = " ".join(str(error).split())
     return JournalError(f"the queue of runs could not be used: {said}")

@@ -11,8 +11,8 @@ from .chain import Record, link, seal
 from .queries import Head
 from .sqlite import Entry
 
-RUN_LOCK, WORKER_LOCK = 0x62666C72, 0x62666C77
-"""Classes of advisory locks: of runs by row, of workers by a hash of their id."""
+RUN_LOCK, WORKER_LOCK, TOTAL_LOCK = 0x62666C72, 0x62666C77, 0x62666C74
+"""Classes of advisory locks: of runs by row, of workers by a hash of their id, of totals by slot."""
 
 SAID = frozenset({"answer", "settled"})
 """Kinds of records by which a person lets a run go on."""
@@ -89,10 +89,12 @@ class Plan:
         self.head, self.jobs = head, list[Append]()
         self.rows: list[tuple[Any, ...]] = []
         self.count, self.end, self.seal, self.answers = 0, b"", b"", False
+        self.old_seal = b""
 
     def chain(self, key: bytes | None) -> None:
         head = self.head
         self.count, self.end, self.rows = head.records, head.hash, []
+        self.old_seal = seal(key, head.run_id, self.count, self.end)
         for job in self.jobs:
             for kind, at, body in job.entries:
                 self.count += 1
@@ -107,7 +109,7 @@ class Plan:
             job.done(None)
 
 
-def columns(plans: list[Plan]) -> list[list[Any]]:
+def columns(plans: Sequence[Plan]) -> list[list[Any]]:
     """The parameters of `APPEND`: columns of what moves, then columns of the records."""
     moves = [(p.head.row, p.head.records, p.head.hash, p.count, p.end, p.seal) for p in plans]
     rows = [row for plan in plans for row in plan.rows]
@@ -152,3 +154,10 @@ SELECT coalesce(array_agg(id), '{}'), 0 FROM moved
 
 TELL = APPEND.replace(", 0 FROM moved", ", pg_notify('beforehand', '') FROM moved")
 """The same, which also tells the workers that listen that a person has said something about a run."""
+
+
+def counted(statement: str) -> str:
+    """`APPEND` or `TELL` for one plan, which also sets a total if the plan is written: to a value, of a slot, from a value."""
+    total = "UPDATE beforehand.totals SET value = %b WHERE slot = %s AND value = %b AND EXISTS (SELECT 1 FROM moved)"
+    before, select, after = statement.rpartition("\nSELECT coalesce")
+    return f"{before}, counted AS ({total}){select}{after}"

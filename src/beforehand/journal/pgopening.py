@@ -6,10 +6,12 @@ import importlib
 from typing import Any
 
 from ..errors import ConfigError, JournalError, JournalUnreadable
-from .chain import FORMAT, seal
+from .total import TOTAL, Sums, seal_of_facts
+
+FORMATS = (1, 2)
+"""Of the tables, not of the records in them. Since 2 a signed journal has totals."""
 
 SCHEMES = ("postgresql://", "postgres://")
-CONNECT_SECONDS = 10
 
 _SCHEMA = """
 CREATE SCHEMA IF NOT EXISTS beforehand;
@@ -25,6 +27,7 @@ CREATE TABLE IF NOT EXISTS beforehand.records (
     run bigint NOT NULL, n bigint NOT NULL, at bigint NOT NULL, kind text NOT NULL, body bytea NOT NULL, hash bytea NOT NULL,
     PRIMARY KEY (run, n)
 );
+CREATE TABLE IF NOT EXISTS beforehand.totals (slot integer PRIMARY KEY, value bytea NOT NULL);
 CREATE INDEX IF NOT EXISTS records_answers ON beforehand.records (run, n) WHERE kind IN ('answer', 'settled');
 CREATE INDEX IF NOT EXISTS runs_parent ON beforehand.runs (parent) WHERE parent IS NOT NULL;
 """
@@ -47,8 +50,14 @@ def psycopg() -> Any:
 
 
 def shown(url: str) -> str:
-    """A database's address as messages show it: without its password. `ConfigError` for what is no address."""
+    """A database's address as messages show it: without its password. `ConfigError` for what is no address.
+
+    A sign in the password that parts an address would make the rest of it a host or a database, which are shown.
+    """
+    before, at, after = url.partition("://")[2].partition("@")
     try:
+        if "@" in after or (at and ("/" in before or "?" in before)):
+            raise psycopg().ProgrammingError
         parts = psycopg().conninfo.conninfo_to_dict(url)
     except psycopg().Error:
         raise ConfigError(
@@ -61,11 +70,34 @@ def shown(url: str) -> str:
 
 
 def connect(url: str) -> Any:
-    """A connection on which every statement is a transaction. Raises `JournalError` in one line, without the password."""
+    """A connection on which every statement is a transaction. Raises `JournalError` in one line, without the password.
+
+    Both ends look whether the other one is there, so that what a machine without power or network held comes free.
+    """
     try:
-        return psycopg().connect(url, autocommit=True, connect_timeout=CONNECT_SECONDS, application_name="beforehand")
+        given = psycopg().conninfo.conninfo_to_dict(url)
+        more = {name: value for name, value in _CONNECTION.items() if name not in given}
+        db = psycopg().connect(url, autocommit=True, **more)
+        try:
+            db.execute(_LOOK_AFTER_US)
+        except BaseException:
+            db.close()
+            raise
+        return db
     except psycopg().Error as error:
         raise unreachable(url, error) from None
+
+
+_CONNECTION = {
+    "connect_timeout": 10, "application_name": "beforehand", "keepalives_idle": 10, "keepalives_interval": 5,
+    "keepalives_count": 3, "tcp_user_timeout": 30_000,
+}  # fmt: skip
+
+_LOOK_AFTER_US = """
+SELECT set_config('tcp_keepalives_idle', '10', false), set_config('tcp_keepalives_interval', '5', false),
+set_config('tcp_keepalives_count', '3', false), set_config('tcp_user_timeout', '25s', false)
+"""
+"""The server's own settings would let it wait for hours."""
 
 
 class Unreachable(JournalError):
@@ -74,7 +106,7 @@ class Unreachable(JournalError):
     temporary = True
 
 
-def unreachable(url: str, error: Exception) -> JournalError:
+def unreachable(url: str, error: Any) -> JournalError:
     """Why a database does not take us. What waiting cannot cure is no `Unreachable`."""
     words = " ".join(str(error).split())
     where = shown(url)
@@ -86,6 +118,27 @@ def unreachable(url: str, error: Exception) -> JournalError:
     ):
         if needle in words:
             return JournalError(f"the database {where} cannot be used: {why}")
+    if passes(error):
+        return lost(where, error)
+    return JournalError(f"the database {where} cannot be used: {said(error)}")
+
+
+def passes(error: Any) -> bool:
+    """Whether it may go by itself: the connection was lost, or the server is full, stopping or starting.
+
+    What it says of a statement (there is no such table, no right to it, no such value) stays so.
+    """
+    state = getattr(error, "sqlstate", None)
+    return isinstance(error, psycopg().OperationalError) if state is None else state[:2] in _PASSING
+
+
+_PASSING = frozenset({"08", "25", "40", "53", "55", "57", "58"})
+"""Classes of the server's errors that pass: connections, a standby that only reads, conflicts, resources, locks, operators."""
+
+
+def lost(where: str, error: Any) -> Unreachable:
+    """The connection is gone, or was not made."""
+    words = said(error)
     reason = words.partition("failed: ")[2].rpartition("failed: ")[2] or words
     for hint in (" Is the server running", " This probably means"):
         reason = reason.partition(hint)[0]
@@ -94,11 +147,11 @@ def unreachable(url: str, error: Exception) -> JournalError:
 
 def said(error: Any) -> str:
     """What a statement failed with, in one line and without what it was to write."""
-    return " ".join(str(getattr(error.diag, "message_primary", None) or error).split())
+    return " ".join(str(getattr(getattr(error, "diag", None), "message_primary", None) or error).split())
 
 
 def prepare(db: Any, where: str, key: bytes | None, readonly: bool) -> None:
-    """Make the tables if need be, and make sure that they are ours. Raises `JournalUnreadable`."""
+    """Make the tables if need be, and make sure that they are ours. Raises `JournalUnreadable`, `Unreachable`."""
     error = psycopg().Error
     try:
         found = _found(db)
@@ -106,14 +159,16 @@ def prepare(db: Any, where: str, key: bytes | None, readonly: bool) -> None:
             _create(db, key)
             found = _found(db)
     except error as problem:
+        if passes(problem):
+            raise lost(where, problem) from None
         raise JournalUnreadable(f"the journal {where} cannot be used: {said(problem)}") from None
     if found is None:
         raise JournalUnreadable(f"there is no journal in {where}: no run has been recorded in it")
     version, signed = found
-    if version != FORMAT:
-        newer = isinstance(version, int) and version > FORMAT
+    if version not in FORMATS:
+        newer = isinstance(version, int) and version > FORMATS[-1]
         hint = "a newer version of beforehand wrote it: use that one" if newer else "it is damaged"
-        raise JournalUnreadable(f"{where} has journal format {version!r}, and this version reads {FORMAT}: {hint}")
+        raise JournalUnreadable(f"{where} has journal format {version!r}, and this version reads up to {FORMATS[-1]}: {hint}")
     if signed and key is None and not readonly:
         raise JournalUnreadable(f"{where} is signed: give the key it was made with")
     if not signed and key is not None:
@@ -133,5 +188,7 @@ def _create(db: Any, key: bytes | None) -> None:
         db.execute(
             "INSERT INTO beforehand.journal (format, signed, opened, head, seal) VALUES (%s, %s, 0, '', %s) "
             "ON CONFLICT DO NOTHING",
-            (FORMAT, key is not None, seal(key, 0, b"")),
+            (FORMATS[-1], key is not None, seal_of_facts(key, {} if key is None else {TOTAL: Sums((), b"")}, 0, b"")),
         )
+        if key is not None:
+            db.execute("INSERT INTO beforehand.totals (slot, value) VALUES (-1, '') ON CONFLICT DO NOTHING")

@@ -7,6 +7,7 @@ that nobody who has been robbed can still act.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import os
@@ -17,11 +18,13 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from ..errors import JournalError, RunBusy, UnknownRun
+from ..errors import JournalError, JournalUnreadable, RunBusy, UnknownRun
 from .chain import Record, link, seal
-from .pgjobs import APPEND, OPEN, RUN_LOCK, TELL, WORKER_LOCK, Append, Call, Job, Opening, PgHead, Plan, columns, taken
+from .pgjobs import APPEND, OPEN, RUN_LOCK, TELL, WORKER_LOCK, Append, Call, Job, Opening, PgHead, Plan, taken
 from .opening import RunExists
-from .pgopening import connect, prepare, psycopg, said, shown
+from .pgtotal import PgTotal
+from .pgopening import connect, lost, passes, prepare, psycopg, said, shown
+from .total import seal_of_facts
 
 logger = logging.getLogger("beforehand")
 
@@ -30,6 +33,9 @@ RETRY_SECONDS = 60.0
 
 HOLD_AGAIN_SECONDS = 5.0
 """How long, once it is back, it may take until the old session's locks are free."""
+
+BEAT_SECONDS = 1.0
+"""How often a session that holds something is looked at while nothing is written: when it is gone, its locks are anybody's."""
 
 BATCH = 256
 
@@ -44,7 +50,12 @@ class Writer:
         self._url, self._key, self._durability = url, key, durability
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._db: Any = None
+        self._total = PgTotal(key)
+        self._session: Any = None
+        """Process and start of the session, by which the server knows it."""
         self._lost: set[int] = set()
+        self._missing: set[tuple[int, int]] = set()
+        """Locks that could not be taken back, and are tried again."""
         self._error: type[Exception] = psycopg().Error
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._work, name="beforehand:journal", daemon=True)
@@ -66,7 +77,11 @@ class Writer:
     def _work(self) -> None:
         going = True
         while going:
-            jobs = [self._jobs.get()]
+            try:
+                jobs = [self._jobs.get(timeout=BEAT_SECONDS if self.held else None)]
+            except queue.Empty:
+                self._beat()
+                continue
             while len(jobs) < BATCH and not self._jobs.empty():
                 jobs.append(self._jobs.get())
             if None in jobs:
@@ -109,8 +124,14 @@ class Writer:
         try:
             prepare(db, shown(self._url), self._key, readonly=False)
             db.execute(f"SET synchronous_commit = {'on' if self._durability == 'full' else 'off'}")
-        except BaseException:
+            self._total.begin(db)
+            self._session = db.execute(
+                "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+            ).fetchone()
+        except BaseException as error:
             db.close()
+            if isinstance(error, self._error):
+                raise (lost(shown(self._url), error) if passes(error) else self._as_error(error)) from None
             raise
         return db
 
@@ -124,13 +145,22 @@ class Writer:
                     raise
                 self._reconnect()
 
+    def _beat(self) -> None:
+        """See that the session is there. One that was lost is made anew, before others take its locks for free."""
+        try:
+            self._db.execute("SELECT 1")
+            self._missing -= {lock for lock in self._missing if lock not in self.held or self._lock(*lock)}
+        except self._error:
+            if self._db.closed or self._db.broken:
+                with contextlib.suppress(JournalError, JournalUnreadable):  # the next beat tries again, or who writes
+                    self._connect_again()
+
     def _reconnect(self) -> None:
         """Reach the database again, and take back every lock. Raises `JournalError` when it stays away."""
-        self._db.close()
         deadline, pause, told = time.monotonic() + RETRY_SECONDS, 0.1, False
         while True:
             try:
-                self._db = self._connect()
+                self._connect_again()
                 break
             except JournalError as error:
                 if not told:
@@ -143,6 +173,21 @@ class Writer:
                 pause = min(pause * 2, 2.0)
         if told:
             logger.warning("the database %s is back", shown(self._url))
+
+    def _connect_again(self) -> None:
+        """A new session, with the locks of the old one. Raises `JournalError`."""
+        self._db.close()
+        old = self._session
+        self._db = self._connect()
+        try:
+            # Where only this side knows that it is over, the server would keep it, and its locks, for a while.
+            self._db.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = %s AND backend_start = %s", old)
+            self._hold_again()
+        except self._error as error:
+            self._db.close()
+            raise (lost(shown(self._url), error) if passes(error) else self._as_error(error)) from None
+
+    def _hold_again(self) -> None:
         missing = {(kind, number) for kind, number in self.held if kind != RUN_LOCK or number not in self._lost}
         deadline = time.monotonic() + HOLD_AGAIN_SECONDS
         while missing:
@@ -152,6 +197,7 @@ class Writer:
             if missing:
                 time.sleep(0.1)
         self._lost.update(number for kind, number in missing if kind == RUN_LOCK)
+        self._missing = {lock for lock in missing if lock[0] != RUN_LOCK}
 
     def _lock(self, kind: int, number: int) -> bool:
         return bool(self._db.execute("SELECT pg_try_advisory_lock(%s, %s)", (kind, number)).fetchone()[0])
@@ -199,13 +245,26 @@ class Writer:
 
     def _begin(self, jobs: list[Opening]) -> None:
         """Begin runs together; where that fails, one by one, so that only the one at fault fails."""
+        tries = itertools.count()
         try:
-            self._again(lambda: self._open(jobs))
+            self._again(lambda: self._open(jobs if not next(tries) else [job for job in jobs if not self._has_begun(job)]))
         except (self._error, ValueError):  # ValueError: what the driver cannot write, such as a NUL
             if len(jobs) == 1:
                 raise
             for job in jobs:
                 self._do([job])
+
+    def _has_begun(self, job: Opening) -> bool:
+        """Whether the run is there as this was to begin it: the connection was lost before the server said so."""
+        query = """
+            SELECT runs.id, hash FROM beforehand.runs JOIN beforehand.records r ON r.run = runs.id AND n = 1
+            WHERE run_id = %s AND records = 1 AND kind = %s AND at = %s AND body = %b"""
+        found = self._db.execute(query, (job.run_id, *job.entry)).fetchone()
+        if found is None or not self._lock(RUN_LOCK, found[0]):
+            return False
+        self.held[RUN_LOCK, found[0]] = job.run_id
+        job.done(PgHead(found[0], job.run_id, 1, found[1]))
+        return True
 
     def _open(self, jobs: list[Opening]) -> None:
         """Begin runs, in one transaction: the chain over the first records of runs has one end."""
@@ -214,11 +273,13 @@ class Writer:
         made: list[tuple[Opening, PgHead]] = []
         with db.transaction():
             with db.pipeline():
-                facts = db.execute("SELECT opened, head FROM beforehand.journal FOR UPDATE")
+                facts = db.execute("SELECT opened, head, seal FROM beforehand.journal FOR UPDATE")
                 there = db.execute("SELECT run_id FROM beforehand.runs WHERE run_id = ANY(%s)", (ids,))
-                opened, before = facts.fetchone()
+                opened, before, sealed = facts.fetchone()
                 known = {run_id for (run_id,) in there.fetchall()}
-            rows, locks = [], {}
+            # What is not right stays so, to be seen.
+            right = sealed == seal_of_facts(self._key, self._total.facts(db), opened, before)
+            rows, locks, total = [], {}, b""
             for job in jobs:
                 if job.run_id in known:
                     continue
@@ -230,9 +291,14 @@ class Writer:
                 made.append((job, head))
                 rows.append((opened, job.run_id, job.parent, before, seal(self._key, job.run_id, 1, before), at, kind, body))
             if rows:
-                end = (opened, before, seal(self._key, opened, before))
+                if right:
+                    sealed = seal_of_facts(self._key, self._total.come_to(db), opened, before)
+                end = (opened, before, sealed)
                 taken_ids, taken_locks = db.execute(OPEN, (*map(list, zip(*rows, strict=True)), *end)).fetchone()
                 locks = dict(zip(taken_ids, taken_locks, strict=True))
+                total = self._total.begun(db, [row[4] for row in rows])
+        if rows:
+            self._total.settle(total)
         for job, head in made:
             assert locks[head.row]  # a new row: nobody can have held it
             self.held[RUN_LOCK, head.row] = job.run_id
@@ -264,7 +330,7 @@ class Writer:
             plan.chain(self._key)
         statement = TELL if any([plan.answers for plan in plans]) else APPEND
         try:
-            moved, _ = self._db.execute(statement, columns(plans)).fetchone()
+            moved = self._total.put(self._db, statement, plans)
         except self._error:
             if not self._db.closed and not self._db.broken:
                 if len(plans) == 1:
@@ -296,18 +362,20 @@ class Writer:
         def look() -> tuple[Any, Any, Any]:
             ours = self._db.execute("SELECT hash FROM beforehand.records WHERE run = %s AND n = %s", (head.row, plan.count))
             new = self._db.execute("SELECT kind FROM beforehand.records WHERE run = %s AND n > %s", (head.row, head.records))
-            end = self._db.execute("SELECT records, head FROM beforehand.runs WHERE id = %s", (head.row,))
+            end = self._db.execute("SELECT records, head, seal FROM beforehand.runs WHERE id = %s", (head.row,))
             return ours.fetchone(), new.fetchall(), end.fetchone()
 
         ours, new, end = self._again(look)
-        if end is None:
+        if end is None or end[0] < head.records:
             error = JournalError(f"the records of run {head.run_id} are no longer in {shown(self._url)}")
+        elif end[2] != seal(self._key, head.run_id, *end[:2]):
+            error = JournalError(f"the records of run {head.run_id} were changed: the run stopped before its next effect")
         elif ours is not None and ours[0] == plan.end:
             return True
         elif head.row in self._lost or ((RUN_LOCK, head.row) in self.held and ("resumed",) in new):
             error = taken(head)
         else:
-            head.records, head.hash = end
+            head.records, head.hash = end[:2]
             return False
         for job in plan.jobs:
             job.fail(error)

@@ -9,7 +9,7 @@ import msgspec
 from ..frozen import Frozen
 from .chain import KINDS, Record, link, seal
 from .store import Contents, Store
-from .total import TOTAL, seal_of_facts, unpacked
+from .total import TOTAL, seal_of_facts, wrong_total
 
 
 class Fault(Frozen):
@@ -42,8 +42,10 @@ def _check(contents: Contents, key: bytes | None) -> list[Fault]:
     facts = contents.facts()
     faults: list[Fault] = []
     before, opened, total = b"", 0, 0
+    seals: list[bytes] = []
     for row, run_id, count, head, sealed, parent in contents.runs():
         opened += 1
+        seals.append(sealed)
         fault, first, last, seen = _check_run(contents, row, run_id, before, key)
         total += seen
         if fault is None and seen != count:
@@ -61,9 +63,8 @@ def _check(contents: Contents, key: bytes | None) -> list[Fault]:
         faults.append(Fault(None, None, "the last run is not the one that was written down as the last"))
     if stray := contents.strays():
         faults.append(Fault(None, None, f"there are records of {stray} runs that were never opened"))
-    if not faults and TOTAL in facts and (written := unpacked(key, facts[TOTAL])) != total:
-        said = "how many records were written was changed" if written is None else f"{written} records were written in all"
-        faults.append(Fault(None, None, f"{said}, {total} are here: a run may have been put back to what it was earlier"))
+    if not faults and TOTAL in facts and (said := wrong_total(key, facts[TOTAL], total, seals)) is not None:
+        faults.append(Fault(None, None, f"{said}: a run may have been put back to what it was earlier"))
     return faults
 
 
