@@ -25,9 +25,9 @@ from .hooks.group import narrowed
 from .hooks.hook import Hook
 from .history import HistoryView
 from .hooks.registry import HookSet
-from .messages import AssistantMessage, Request
+from .messages import LOST, AssistantMessage, Request
 from .models.base import Model
-from .seams import BY_NAME, Context, IncomingMessage, SeamSpec
+from .seams import BY_NAME, Context, IncomingMessage, RunStart, SeamSpec
 from .stream.guard import Guard, Interrupted
 from .tools import as_result
 
@@ -103,6 +103,8 @@ class Shadow:
         """Ask the hooks in the shadow about a value, and note where they differ from what was `decided` (see `Made`)."""
         if self.own is not None and not spec.inherited:
             return
+        if self.again and _is_lost(context):
+            return
         self.judged += 1
         hooks = getattr(self.hooks, spec.name)
         if spec.by_tool and hooks:
@@ -160,6 +162,12 @@ class Shadow:
         if self.hooks.on_message and (message.content or message.stop_reason not in ("error", "aborted")):
             context = IncomingMessage(run.info, message, message.origin, 0, run.history.view())
             await self.judge(run, ON_MESSAGE, context, (Ruling(context, {}), (), None))
+
+
+def _is_lost(context: Any) -> bool:
+    """Whether it is about a message that hooks were asked about, and that is not on record."""
+    about = context.messages if isinstance(context, RunStart) else (getattr(context, "message", None),)
+    return any([message is not None and message.text == LOST for message in about])
 
 
 class TwinGuard:

@@ -10,9 +10,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from beforehand import Agent, Hook, Options, Replace, Request, ToolContext, tool
-from beforehand.errors import AuthenticationError, RunError
+from beforehand import (
+    Agent, Approve, Ask, Block, CustomMessage, Hook, Interrupt, Options, Replace, Request, ToolContext, UserMessage, tool,
+)  # fmt: skip
+from beforehand.backtest import backtest
+from beforehand.errors import AuthenticationError, RunError, UsageError
+from beforehand.hooks.registry import HookSet
 from beforehand.journal import Journal, verify
+from beforehand.journal.reading import summaries
+from beforehand.messages import LOST
 from beforehand.models.base import CallInfo, Finish, Model, ModelEvent, TextDelta
 from beforehand.testing import FunctionModel, ScriptedModel, text, tool_call
 
@@ -170,6 +176,160 @@ async def test_what_a_hook_took_out_of_a_result_is_kept_only_if_that_is_asked_fo
     assert all("4111-1111" not in str(o["result"]) for o in outcomes)
     assert any("4111-1111" in str(o.get("raw")) for o in outcomes) is raw
     await agent.aclose()
+
+
+# --- what hooks took out of prompts ---------------------------------------------------------------
+
+CARD = "4111-1111"
+
+
+def masked(message: Any) -> Any:
+    """Without the card number; `None` where there is none."""
+    if message.role != "user" or CARD not in message.text:
+        return None
+    return msgspec.structs.replace(message, content=message.text.replace(CARD, "****"))
+
+
+def mask(incoming: Any) -> Any:
+    if "secret" in incoming.message.text:
+        return Interrupt("no", resend=True)
+    new = masked(incoming.message)
+    return None if new is None else Replace(message=new)
+
+
+def mask_all(start: Any) -> Any:
+    return Replace(messages=[masked(message) or message for message in start.messages])
+
+
+MASKS = Hook(seam="on_message", fn=mask, name="masks")
+ADDS = Hook(seam="before_run", fn=lambda c: Replace(messages=[*c.messages, UserMessage("a note")]), name="adds")
+MASKS_ALL = Hook(seam="before_run", fn=mask_all, name="masks all")
+LOOKS = Hook(seam="before_run", fn=lambda c: None, name="looks")
+REFUSES = Hook(seam="before_run", fn=lambda c: Block("no"), name="refuses")
+
+
+def names(hooks: list[Hook]) -> str:
+    return " and ".join(hook.name for hook in hooks)
+
+
+class Told:
+    """An agent whose only tool queues messages, and what its model read of people last."""
+
+    def __init__(self, path: Path, hooks: Any, raw: bool = False) -> None:
+        self.talk: Any = None
+        self.read: list[str] = []
+
+        @tool(replay="safe")
+        async def work() -> str:
+            self.talk.steer(f"steered {CARD}")
+            self.talk.follow_up(f"secret {CARD}")
+            self.talk.follow_up(f"followed {CARD}")
+            return "worked"
+
+        def answer(request: Any) -> Any:
+            self.read = [m.text for m in request.messages if m.role == "user"]
+            return text("done") if any(m.role == "tool" for m in request.messages) else tool_call("work")
+
+        journal = Journal(path, durability="normal", raw=raw)
+        self.agent = Agent(model=FunctionModel(answer), tools=[work], hooks=hooks, journal=journal)
+        self.talk = self.agent.conversation()
+
+
+@pytest.mark.parametrize("raw", [False, True])
+@pytest.mark.parametrize("hooks", [[MASKS], [MASKS, ADDS], [MASKS, LOOKS], [MASKS_ALL, MASKS]], ids=names)
+async def test_what_hooks_took_out_of_what_people_said_is_kept_only_if_that_is_asked_for(
+    tmp_path: Path, hooks: Any, raw: bool
+) -> None:
+    told = Told(tmp_path / "runs.db", hooks, raw)
+    told.talk.steer(f"early {CARD}")
+    await told.talk.run(f"card {CARD}", run_id="R")
+    said = ["card ****", *(["a note"] if ADDS in hooks else []), "early ****", "steered ****", "followed ****"]
+    assert told.read == said
+    assert (CARD.encode() in every_byte(tmp_path)) is raw
+    assert (b"secret" in every_byte(tmp_path)) is raw
+    assert verify(told.agent.plan.journal) == []
+    assert [run.prompt for run in summaries(told.agent.plan.journal)] == [f"card {CARD}" if raw else "card ****"]
+    await told.agent.aclose()
+    records = all_records(tmp_path / "runs.db")
+    for end in range([r.kind for r in records].index("request"), len(records)):
+        path = tmp_path / f"{end}.db"
+        cut(records[:end], {"R": None}, path, raw=raw).close()
+        again = Told(path, hooks, raw)
+        assert (await again.talk.resume_recorded("R")).text == "done"
+        assert raw or {*again.read} <= {*said, LOST}
+        assert verify(again.agent.plan.journal) == []
+        assert (CARD.encode() in every_byte(tmp_path)) is raw
+        await again.agent.aclose()
+
+
+@pytest.mark.parametrize("hooks", [[MASKS_ALL], [REFUSES], [MASKS, REFUSES], [MASKS_ALL, REFUSES]], ids=names)
+async def test_what_the_hooks_at_1_did_not_let_pass_is_not_recorded(tmp_path: Path, hooks: Any) -> None:
+    agent = Agent(model=FunctionModel(lambda r: text("done")), hooks=hooks, journal=tmp_path / "runs.db")
+    result = await agent.run([UserMessage(f"card {CARD}"), CustomMessage("memo", "k", {"n": CARD})][: 1 + len(hooks) // 2])
+    assert CARD.encode() not in every_byte(tmp_path)
+    assert await agent.resume(result.run_id) == result
+    await agent.aclose()
+
+
+async def test_a_prompt_that_a_process_has_not_come_to_is_said_again(tmp_path: Path) -> None:
+    """Unless it is kept, or there is nobody to judge it."""
+    cases = [(False, [MASKS], "message"), (False, [LOOKS], "ruling"), (True, [MASKS], ""), (False, [], "")]
+    for raw, hooks, ends_before in cases:
+        folder = tmp_path / f"{raw} {len(hooks)} {ends_before}"
+        folder.mkdir()
+        told = Told(folder / "runs.db", hooks, raw)
+        await told.talk.run(f"card {CARD}", run_id="R")
+        await told.agent.aclose()
+        records = all_records(folder / "runs.db")
+        first = next((i for i, r in enumerate(records) if r.kind == ends_before), 0)
+        for end in range(1, len(records)):
+            cut(records[:end], {"R": None}, folder / f"{end}.db", raw=raw).close()
+            again = Told(folder / f"{end}.db", hooks, raw)
+            if end <= first and not (records[end - 1].data.get("changes")):
+                with pytest.raises(UsageError, match="Say it again"):
+                    await again.talk.resume_recorded("R")
+                assert verify(again.agent.plan.journal) == []
+                assert [run.state for run in summaries(again.agent.plan.journal)] == ["unfinished"]
+            else:
+                assert (await again.talk.resume_recorded("R")).text == "done"
+            await again.agent.aclose()
+
+
+async def test_of_a_queued_message_that_nobody_had_judged_the_model_is_told_that_it_was_lost(tmp_path: Path) -> None:
+    told = Told(tmp_path / "runs.db", [MASKS])
+    await told.talk.run("go", run_id="R")
+    await told.agent.aclose()
+    records = all_records(tmp_path / "runs.db")
+    end = next(r.n for r in records if r.kind == "outcome")
+    cut(records[:end], {"R": None}, tmp_path / "cut.db").close()
+    again = Told(tmp_path / "cut.db", [MASKS])
+    await again.talk.resume_recorded("R")
+    assert again.read == ["go", LOST, LOST, LOST]
+    await again.agent.aclose()
+
+
+async def test_a_talk_that_still_has_a_queued_message_goes_on_with_it(tmp_path: Path) -> None:
+    told = Told(tmp_path / "runs.db", [MASKS, Hook(seam="before_tool_call", fn=lambda c: Ask("May it?"), name="asks")])
+    told.talk.follow_up(f"also {CARD}")
+    assert (await told.talk.run("go", run_id="R")).stop_reason == "suspended"
+    (call_id,) = [p.call_id for p in told.talk.result.pending]
+    await told.talk.resume({call_id: Approve()})
+    assert told.read == ["go", "steered ****", "also ****", "followed ****"]
+    assert CARD.encode() not in every_byte(tmp_path)
+    await told.agent.aclose()
+
+
+async def test_other_hooks_are_put_to_what_stands_of_a_prompt(tmp_path: Path) -> None:
+    def stars(incoming: Any) -> Any:
+        return Interrupt("stars") if "**" in incoming.message.text else None
+
+    other = HookSet((Hook(seam="on_message", fn=stars, name="stars"), Hook(seam="before_run", fn=lambda c: None, name="looks")))
+    told = Told(tmp_path / "runs.db", [MASKS])
+    await told.talk.run(f"card {CARD}", run_id="R")
+    found = await backtest(told.agent.plan.journal, lambda loop: other)
+    assert [(d.seam, d.kind) for d in found.differences][:2] == [("on_message", "newly_blocked")] * 2
+    assert CARD not in str(found) and LOST not in str(found)
+    await told.agent.aclose()
 
 
 # --- text that was shown --------------------------------------------------------------------------

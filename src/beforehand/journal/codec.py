@@ -27,6 +27,7 @@ from ..messages import (
 from ..tools import ToolResult, as_result
 from .body import text_of
 from .details import given_back, kept, read_details, write_details
+from .withheld import is_withheld, lost
 
 _Stored: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolMessage | CustomMessage
 
@@ -48,7 +49,7 @@ def read(value: Any, kind: Any) -> Any:
 
 def message_of(value: Any) -> Message:
     """A message from its decoded JSON."""
-    return sealed(given_back(read(value, _Stored)))
+    return sealed(given_back(read(lost(value) if is_withheld(value) else value, _Stored)))
 
 
 def result_of(value: Any) -> ToolResult:

@@ -20,6 +20,7 @@ from ..seams import BY_NAME
 from .chain import Record, link
 from .codec import message_of, read_decision, result_of
 from .queries import no_start
+from .withheld import find_message, find_prompts
 
 LINE = frozenset({
     "turn", "took", "compacting", "instructions", "request", "reply", "direct", "ruling", "failed", "retried",
@@ -76,6 +77,8 @@ class Past(msgspec.Struct):
     """The messages that came into the queues, by number."""
     cleared: set[int] = msgspec.field(default_factory=set)
     """The numbers of those that were taken back."""
+    prompts: list[Any] = []
+    """What the first turn was to take in: the prompts, as hooks at 1 had shaped them."""
 
     def waiting(self) -> dict[int, dict[str, Any]]:
         """What has come into the queues and no turn has taken, by number. To be asked before the line is gone over."""
@@ -161,7 +164,8 @@ class _Reader:
     """Takes one record after the other. What a failure left behind is forgotten: the run goes on from before it."""
 
     def __init__(self, start: dict[str, Any]) -> None:
-        self.past = Past(start, deque(), {}, [], queued=dict(enumerate(start.get("queued", ()), 1)))
+        queued = dict(enumerate(start.get("queued", ()), 1))
+        self.past = Past(start, deque(), {}, [], queued=queued, prompts=start["prompts"])
         self.open_request: tuple[int, int] | None = None
         self.at_failure: tuple[int, int] | None = None
         """Where the line and the messages end that still count."""
@@ -184,6 +188,7 @@ class _Reader:
                 self._take_notes(data)
             if "failed" in data:
                 self.failing.append(data)
+            find_prompts(past, data)
             if data["seam"] == "authorize_request":
                 self.before_reply = len(past.decisions)
             if data["seam"] in FOR_CALLS:
@@ -193,6 +198,7 @@ class _Reader:
             self._line(kind, data)
         elif kind == "message":
             past.messages.append(self._message(data))
+            find_message(past, data)
         elif kind == "intent":
             self._call(data["call"]).intent = data
         elif kind == "outcome":

@@ -114,15 +114,23 @@ class Recall:
 
     def _put_back(self, queues: Queues, data: dict[str, Any]) -> None:
         for written, number in zip_longest(data.get("took", ()), data.get("queued", ())):
-            message = message_of(written)
+            message = self._queued(number, written)
             self._left = [m for m in self._left if (m != message if number is None else self._number_of(m) != number)]
             if number is not None:
                 self._numbered[id(message)] = number, message
             (queues.steering if message.origin == "steer" else queues.follow_up).append(message)
 
+    def _queued(self, number: int | None, written: dict[str, Any]) -> Message:
+        """A message that a turn took from the queues."""
+        assert self.past is not None
+        return message_of(self.past.queued.get(number, written) if number else written)
+
     def _number_of(self, message: Message) -> int | None:
         number, _ = self._numbered.get(id(message), (None, None))
         return number
+
+    def taken_in(self) -> None:
+        """The turn has taken in all that it takes: what is stored from now on is nothing that it began with."""
 
     def requeue(self, run: Any) -> None:
         """Nothing more: what waited is not asked for where nothing goes on."""

@@ -53,8 +53,8 @@ class Journal(Queries):
 
     `durability="full"` waits for the disk (fsync, off the event loop) at intents, approvals and the ends of runs; `"normal"`
     survives the end of the process, not of the machine. `key` signs the records. `raw=True` also keeps what a tool gave
-    before the hooks at 13. `readonly=True` never makes or changes a file. Raises `JournalUnreadable` for a file that is
-    no journal, or one of a newer version.
+    before the hooks at 13, and what people said before those at 1 and 10. `readonly=True` never makes or changes a file.
+    Raises `JournalUnreadable` for a file that is no journal, or one of a newer version.
     """
 
     def __init__(

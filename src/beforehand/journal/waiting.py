@@ -14,8 +14,8 @@ from typing import Any
 from ..messages import Message
 from ..queues import Queues
 from .codec import message_of
-from .details import kept, kept_all
 from .past import Past
+from .withheld import Keep
 
 PROMPT = 0
 """The number of a queued message that is a prompt of the run, and on record as such."""
@@ -46,8 +46,10 @@ def begin_waiting(queues: Queues, run_id: str, prompts: Sequence[Message]) -> li
 class Waiting:
     """Keeps the record of the queues of one conversation, for as long as one run of it goes on."""
 
-    def __init__(self, queues: Queues, run_id: str, add: Callable[[str, Any], None], past: Past | None) -> None:
-        self.queues, self._run_id, self._add = queues, run_id, add
+    def __init__(
+        self, queues: Queues, run_id: str, add: Callable[[str, Any], None], keep: Keep, past: Past | None
+    ) -> None:  # fmt: skip
+        self.queues, self._run_id, self._add, self._keep = queues, run_id, add, keep
         self._loop = asyncio.get_running_loop()
         self._closed = False
         self._again: list[Message] = []
@@ -63,6 +65,10 @@ class Waiting:
 
     def number_of(self, message: Message) -> int | None:
         return self.queues.number_in(self._run_id, message)
+
+    def here(self, number: int) -> Message | None:
+        """The message of this number, if the conversation still has it."""
+        return next((m for of, n, m in (self.queues.numbers or {}).values() if (of, n) == (self._run_id, number)), None)
 
     def _take_up(self, past: Past) -> None:
         """Of a run that goes on, what is to be queued again: not what the conversation has in its queues all the same.
@@ -104,7 +110,7 @@ class Waiting:
                 if self.number_of(message) is None:
                     self._last += 1
                     self.queues.number(message, self._run_id, self._last)
-                    self._add("queued", {"number": self._last, "message": kept(message)})
+                    self._add("queued", {"number": self._last, "message": self._keep(message)})
 
     def clear(self) -> None:
         """Everything is about to be taken out of the queues. From any thread."""
@@ -133,7 +139,7 @@ class Waiting:
 
     def taken(self, messages: Sequence[Message]) -> dict[str, Any]:
         """What to record of messages that a turn takes."""
-        taken: dict[str, Any] = {"took": kept_all(messages)}
+        taken: dict[str, Any] = {"took": [self._keep(message) for message in messages]}
         numbers = [self.number_of(message) for message in messages]
         if any(numbers):
             taken["queued"] = numbers
