@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from beforehand import (
-    Agent, Approve, Ask, Block, CustomMessage, Hook, Interrupt, Options, Replace, Request, ToolContext, UserMessage, tool,
+    Agent, Answer, Approve, Ask, Block, CustomMessage, Hook, Interrupt, Options, Replace, Request, ToolContext, UserMessage, tool,
 )  # fmt: skip
 from beforehand.backtest import backtest
 from beforehand.errors import AuthenticationError, RunError, UsageError
@@ -176,6 +176,52 @@ async def test_what_a_hook_took_out_of_a_result_is_kept_only_if_that_is_asked_fo
     assert all("4111-1111" not in str(o["result"]) for o in outcomes)
     assert any("4111-1111" in str(o.get("raw")) for o in outcomes) is raw
     await agent.aclose()
+
+
+@pytest.mark.parametrize("raw", [False, True])
+async def test_what_a_hook_answered_and_another_took_out_is_kept_only_if_that_is_asked_for(tmp_path: Path, raw: bool) -> None:
+    asked: list[str] = []
+
+    @tool
+    async def card() -> str:
+        raise NotImplementedError
+
+    @tool(replay="safe")
+    async def outer(ctx: ToolContext) -> str:
+        return (await ctx.call_tool("card", {})).text
+
+    def cache(call: Any) -> Any:
+        asked.append(call.call_id)
+        return Answer("4111-1111") if call.name == "card" else None
+
+    hooks = [
+        Hook(seam="before_tool_call", fn=cache, name="cache"),
+        Hook(seam="after_tool_call", fn=lambda c: Replace(content=c.text.replace("4111-1111", "****")), name="redact"),
+    ]
+
+    def agent(path: Path) -> Agent:
+        calls = [tool_call("card", id="a"), tool_call("outer", id="b")]
+        model = FunctionModel(lambda r: text("done") if r.messages[-1].role == "tool" else calls)
+        return Agent(model=model, tools=[card, outer], hooks=hooks, journal=Journal(path, durability="normal", raw=raw))
+
+    whole = agent(tmp_path / "runs.db")
+    result = await whole.run("go", run_id="R")
+    assert [m.text for m in result.messages if m.role == "tool"] == ["****", "****"]
+    assert (b"4111-1111" in every_byte(tmp_path)) is raw
+    assert (await backtest(whole.plan.journal, lambda loop: HookSet(hooks, loop))).differences == ()
+    await whole.aclose()
+    records = all_records(tmp_path / "runs.db")
+    over = [r.n for r in records if r.kind == "outcome"]
+    for end in range(1, len(records)):
+        asked.clear()
+        cut(records[:end], {"R": None}, tmp_path / f"{end}.db").close()
+        again = agent(tmp_path / f"{end}.db")
+        assert [m.text for m in (await again.resume("R")).messages if m.role == "tool"] == ["****", "****"]
+        assert end < over[-1] or asked == []
+        assert len(asked) == len({*asked})
+        assert (b"4111-1111" in every_byte(tmp_path)) is raw
+        assert (await again.resume("R")).messages == result.messages
+        await again.aclose()
 
 
 # --- what hooks took out of prompts ---------------------------------------------------------------

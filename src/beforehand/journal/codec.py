@@ -22,7 +22,8 @@ from ..events import DecisionRecord, Irreversible
 from ..frozen import FrozenDict, freeze
 from ..keys import holds_key
 from ..messages import (
-    AssistantMessage, CustomMessage, Message, Options, Request, SystemMessage, ToolMessage, ToolSpec, Usage, UserMessage, sealed,
+    LOST, AssistantMessage, CustomMessage, Message, Options, Request, SystemMessage, ToolMessage, ToolSpec, Usage, UserMessage,
+    sealed,
 )  # fmt: skip
 from ..tools import ToolResult, as_result
 from .body import text_of
@@ -173,11 +174,13 @@ _VERDICTS: dict[str, type[Verdict]] = {cls.__name__: cls for cls in (Block, Ask,
 _ANSWERS: dict[str, type] = {cls.__name__: cls for cls in (Approve, Deny, Edit)}
 
 
-def write_verdict(verdict: Verdict) -> dict[str, Any]:
-    """A refusal, or an answer in place of one. Raises `Opaque`."""
+def write_verdict(verdict: Verdict, withheld: bool = False) -> dict[str, Any]:
+    """A refusal, or an answer in place of one: `withheld`, if hooks at 13 are still to judge it. Raises `Opaque`."""
     name = type(verdict).__name__
     if isinstance(verdict, Answer):
         value = verdict.value
+        if withheld:
+            return {"is": name, "withheld": True}
         if isinstance(value, AssistantMessage):
             return {"is": name, "message": value}
         try:
@@ -193,6 +196,8 @@ def read_verdict(written: dict[str, Any]) -> Verdict:
     if name == "Answer":
         if "message" in fields:
             return Answer(message_of(fields["message"]))
+        if is_withheld(fields):
+            return Answer(LOST)
         result = result_of(fields["result"])
         return Answer(result.content if result == ToolResult(result.content) else result)
     return read(fields, _VERDICTS[name])  # type: ignore[no-any-return]

@@ -29,7 +29,7 @@ from .shortened import write_shortened
 from .shown import Shown
 from .store import Store
 from .waiting import Waiting, each
-from .withheld import Intake, beside, let_pass
+from .withheld import beside, judged_later, let_pass
 
 PASSED_OVER = frozenset({"ruling", "note"})
 """What may be left of a run's past where it goes live: hooks that are gone now had decided it."""
@@ -60,7 +60,6 @@ class RunLog(Recall):
         self._results: dict[str, ToolResult] = {}
         self._shown = Shown(self.add)
         self.released = self._shown.released
-        self.intake = Intake(head.run_id)
 
     # --- going over the past ---
 
@@ -95,7 +94,7 @@ class RunLog(Recall):
         """The record ends here: from now on the run decides and acts."""
         if self.live:
             return
-        self.intake.check(self.past)
+        self.intake.check(self.head.run_id, self.past)
         left = next((item.kind for item in self.line if item.kind not in PASSED_OVER), None)
         if left is not None:
             raise RunChanged(
@@ -146,7 +145,7 @@ class RunLog(Recall):
                 self.add("message", {"of": message.tool_call_id})
                 return
         if self.past is not None and message.text == LOST:
-            self.intake.check(self.past)
+            self.intake.check(self.head.run_id, self.past)
         self.add("message", beside(kept(message), self.intake.stored(message)))
 
     # --- turns ---
@@ -159,9 +158,6 @@ class RunLog(Recall):
             if cause is not None:  # the first turn's messages are the run's prompts
                 data |= self.waiting.taken([m for m in incoming if m.origin in ("steer", "follow_up")])
             self.add("turn", data)
-
-    def taken_in(self) -> None:
-        self.intake.over()
 
     def took(self, messages: Sequence[Message]) -> None:
         """The first turn took these messages from the queue, after its prompts."""
@@ -216,7 +212,8 @@ class RunLog(Recall):
                 if changes := ruling.changes if self.journal.raw else let_pass(seam, ruling, self.intake.keep):
                     data["changes"] = write_changes(changes, run)
                 if ruling.heard:
-                    data["heard"] = [(write_verdict(verdict), hook.name, hook.where) for verdict, hook in ruling.heard]
+                    hide = not self.journal.raw and judged_later(run, seam, ruling.context)
+                    data["heard"] = [(write_verdict(verdict, hide), hook.name, hook.where) for verdict, hook in ruling.heard]
             except Opaque:
                 data.pop("changes", None)
                 data["again"] = True

@@ -24,6 +24,7 @@ from .codec import (
     message_of, read, read_answer, read_changes, read_decision, read_effect, read_error, read_verdict, result_of,
 )  # fmt: skip
 from .past import Item, Past, PastCall
+from .withheld import Intake, is_withheld
 
 _NOTHING: deque[Item] = deque()
 
@@ -70,6 +71,7 @@ class Recall:
 
     def __init__(self, past: Past | None) -> None:
         self.past, self.live = past, past is None
+        self.intake = Intake()
         self._fired: dict[str, int] = {}
         self._left: list[Message] = []
         self._numbered: dict[int, tuple[int, Message]] = {}
@@ -129,9 +131,6 @@ class Recall:
         number, _ = self._numbered.get(id(message), (None, None))
         return number
 
-    def taken_in(self) -> None:
-        """The turn has taken in all that it takes: what is stored from now on is nothing that it began with."""
-
     def requeue(self, run: Any) -> None:
         """Nothing more: what waited is not asked for where nothing goes on."""
 
@@ -178,8 +177,10 @@ class Recall:
         if call is None:
             return None
         rulings = call.rulings.get(seam)
-        if rulings:
-            return rulings.popleft()
+        while rulings:
+            data = rulings.popleft()
+            if call.outcome is not None or not any([is_withheld(verdict) for verdict, *_ in data.get("heard", ())]):
+                return data
         over = call.outcome is not None or (call.intent is not None and seam != "after_tool_call")
         return {} if over else None  # a hook that is new since then comes too late for this call
 

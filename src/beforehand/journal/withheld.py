@@ -55,6 +55,11 @@ def let_pass(seam: str, ruling: Any, keep: Keep) -> dict[str, Any]:
     return changes
 
 
+def judged_later(run: Any, seam: str, context: Any) -> bool:
+    """Whether hooks at 13 are still to judge what one of this seam gives as a call's result."""
+    return seam == "before_tool_call" and bool(run.hooks.for_tool("after_tool_call", context.tool.name))
+
+
 def find(places: Any, place: Any, message: dict[str, Any]) -> None:
     """A message has turned up that was withheld: put it where it came from."""
     if is_withheld(before := places[place]):
@@ -92,8 +97,7 @@ class Intake:
     number_of: Callable[[Message], int | None]
     """The number under which a queued message is on record."""
 
-    def __init__(self, run_id: str) -> None:
-        self._run_id = run_id
+    def __init__(self) -> None:
         self.first: dict[str, str] = {}
         """The first words of a prompt that was withheld, for the end of the record."""
         self._prompts = 0
@@ -130,13 +134,13 @@ class Intake:
         number = self.number_of(message)
         return {"queued": number} if number else {}
 
-    def check(self, past: Any) -> None:
+    def check(self, run_id: str, past: Any) -> None:
         """Before the run goes on: every prompt that it has not come to is on record. Raises `UsageError` if not."""
         prompts = past.prompts
         left = len(prompts) if self._left is None else len(self._left) if self._of_prompts else 0
         if any([is_withheld(prompt) for prompt in prompts[len(prompts) - left :]]):
             raise UsageError(
-                f"run {self._run_id} cannot go on: it stopped before the hooks had let its prompt pass, and what they have not "
+                f"run {run_id} cannot go on: it stopped before the hooks had let its prompt pass, and what they have not "
                 "let pass is not on record (journal_raw=True keeps it). Say it again, in another run"
             )
 
