@@ -448,6 +448,29 @@ def test_after_a_death_in_the_middle_of_a_reply_what_was_shown_is_retracted_and_
     in_virtual_time(go())
 
 
+def test_what_was_shown_before_a_run_was_cancelled_is_retracted_when_it_goes_on(tmp_path: Path) -> None:
+    shown: list[str] = []
+
+    async def go() -> None:
+        agent = Agent(model=Slow(["ab"] * 5, 0.02), journal=opened(tmp_path / "runs.db"))
+        talk = agent.conversation()
+        enough = asyncio.Event()
+        talk.on("message_update", lambda e: (shown.append(e.delta), enough.set() if len(shown) == 3 else None))
+        going = asyncio.ensure_future(talk.run("go", run_id="R"))
+        await enough.wait()
+        going.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await going
+        events = [event async for event in agent.stream_resume("R")]
+        assert [e.chars for e in events if e.type == "message_retracted"] == [len("".join(shown))]
+        await asyncio.sleep(1)
+        kinds = [r.kind for r in agent.plan.journal.records("R")]
+        assert (kinds.count("released"), kinds.count("retracted"), kinds[-1]) == (1, 1, "end")
+        agent.plan.journal.close()
+
+    in_virtual_time(go())
+
+
 async def test_without_a_journal_nothing_of_it_is_imported(tmp_path: Path) -> None:
     import subprocess
     import sys

@@ -28,7 +28,7 @@ from ..messages import (
 from ..tools import ToolResult, as_result
 from .body import text_of
 from .details import given_back, kept, read_details, write_details
-from .withheld import is_withheld, lost
+from .withheld import Keep, is_withheld, judged_later, let_pass, lost
 
 _Stored: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolMessage | CustomMessage
 
@@ -166,6 +166,20 @@ def _read_field(name: str, value: Any, run: Any) -> Any:
     if name == "details":
         return read_details(value)
     return freeze(value)
+
+
+def write_ruling(run: Any, seam: str, ruling: Any, keep: Keep, raw: bool) -> dict[str, Any]:
+    """What the hooks of a seam decided; "again", where no record can hold that. Without `raw` nothing that others take out."""
+    written: dict[str, Any] = {}
+    try:
+        if changes := ruling.changes if raw else let_pass(seam, ruling, keep):
+            written["changes"] = write_changes(changes, run)
+        if ruling.heard:
+            withheld = not raw and judged_later(run, seam, ruling.context)
+            written["heard"] = [(write_verdict(verdict, withheld), hook.name, hook.where) for verdict, hook in ruling.heard]
+    except Opaque:
+        return {"again": True}
+    return written
 
 
 # --- verdicts, effects, records, answers ---------------------------------------------------------

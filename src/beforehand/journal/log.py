@@ -20,7 +20,7 @@ from ..queues import Queues
 from ..tools import ToolResult
 from .aside import lambdas_so_far
 from .buffer import Buffer
-from .codec import Opaque, write_answer, write_changes, write_decision, write_effect, write_error, write_verdict
+from .codec import write_answer, write_decision, write_effect, write_error, write_ruling
 from .details import kept, kept_all
 from .past import Past
 from .recall import Recall
@@ -29,7 +29,7 @@ from .shortened import write_shortened
 from .shown import Shown
 from .store import Store
 from .waiting import Waiting, each
-from .withheld import beside, judged_later, let_pass
+from .withheld import beside
 
 PASSED_OVER = frozenset({"ruling", "note"})
 """What may be left of a run's past where it goes live: hooks that are gone now had decided it."""
@@ -44,7 +44,7 @@ class RunLog(Recall):
         self.under_way: set[str] = set()
         """Calls whose body may be running: they have an intent and no outcome yet."""
         self._buffer = Buffer(journal, head)
-        self.add, self.write, self.give_up = self._buffer.add, self._buffer.write, self._buffer.give_up
+        self.add, self.write = self._buffer.add, self._buffer.write
         self.inside: Mapping[str, list[DecisionRecord]] = {}
         """What was decided in the runs of sub-agents, by the call in which they were made."""
         self._calls = 0 if past is None else sum(1 for call in past.calls.values() if call.outcome is not None)
@@ -208,15 +208,7 @@ class RunLog(Recall):
             if isinstance(failed, HookFailed):
                 data["failed"] = write_error(failed)
         else:
-            try:
-                if changes := ruling.changes if self.journal.raw else let_pass(seam, ruling, self.intake.keep):
-                    data["changes"] = write_changes(changes, run)
-                if ruling.heard:
-                    hide = not self.journal.raw and judged_later(run, seam, ruling.context)
-                    data["heard"] = [(write_verdict(verdict, hide), hook.name, hook.where) for verdict, hook in ruling.heard]
-            except Opaque:
-                data.pop("changes", None)
-                data["again"] = True
+            data |= write_ruling(run, seam, ruling, self.intake.keep, self.journal.raw)
             if self.intake.passes(seam, ruling):
                 data["prompts"] = kept_all(ruling.context.messages)
         if fired := self._new_counts(run):
@@ -373,6 +365,11 @@ class RunLog(Recall):
             if not isinstance(error, JournalError):
                 self.add("failed", write_error(error))
         self.intake.over()
+
+    async def give_up(self) -> None:
+        """The run is cut short from outside: what was put down, or shown, is written if that is possible."""
+        self._shown.record()
+        await self._buffer.give_up()
 
     async def ended(self, run: Any) -> None:
         """The run is over, or waits for a person. Durable when this returns."""
