@@ -214,11 +214,12 @@ class Writer:
         made: list[tuple[Opening, PgHead]] = []
         with db.transaction():
             with db.pipeline():
-                facts = db.execute("SELECT opened, head FROM beforehand.journal FOR UPDATE")
+                facts = db.execute("SELECT opened, head, seal FROM beforehand.journal FOR UPDATE")
                 there = db.execute("SELECT run_id FROM beforehand.runs WHERE run_id = ANY(%s)", (ids,))
-                opened, before = facts.fetchone()
+                opened, before, sealed = facts.fetchone()
                 known = {run_id for (run_id,) in there.fetchall()}
             rows, locks = [], {}
+            untouched = sealed == seal(self._key, opened, before)
             for job in jobs:
                 if job.run_id in known:
                     continue
@@ -230,7 +231,7 @@ class Writer:
                 made.append((job, head))
                 rows.append((opened, job.run_id, job.parent, before, seal(self._key, job.run_id, 1, before), at, kind, body))
             if rows:
-                end = (opened, before, seal(self._key, opened, before))
+                end = (opened, before, seal(self._key, opened, before) if untouched else sealed)  # a broken seal stays broken
                 taken_ids, taken_locks = db.execute(OPEN, (*map(list, zip(*rows, strict=True)), *end)).fetchone()
                 locks = dict(zip(taken_ids, taken_locks, strict=True))
         for job, head in made:
@@ -296,7 +297,7 @@ class Writer:
         def look() -> tuple[Any, Any, Any]:
             ours = self._db.execute("SELECT hash FROM beforehand.records WHERE run = %s AND n = %s", (head.row, plan.count))
             new = self._db.execute("SELECT kind FROM beforehand.records WHERE run = %s AND n > %s", (head.row, head.records))
-            end = self._db.execute("SELECT records, head FROM beforehand.runs WHERE id = %s", (head.row,))
+            end = self._db.execute("SELECT records, head, seal FROM beforehand.runs WHERE id = %s", (head.row,))
             return ours.fetchone(), new.fetchall(), end.fetchone()
 
         ours, new, end = self._again(look)
@@ -307,8 +308,11 @@ class Writer:
         elif head.row in self._lost or ((RUN_LOCK, head.row) in self.held and ("resumed",) in new):
             error = taken(head)
         else:
-            head.records, head.hash = end
-            return False
+            *there, sealed = end
+            if sealed == seal(self._key, head.run_id, *there):
+                head.records, head.hash = there
+                return False
+            error = JournalError(f"the records of run {head.run_id} were changed: the run stopped before its next effect")
         for job in plan.jobs:
             job.fail(error)
         return False
