@@ -7,6 +7,7 @@ from typing import Any
 
 from ..errors import ConfigError, JournalError, JournalUnreadable
 from .chain import FORMAT, seal
+from .total import is_key, wrong_key
 
 SCHEMES = ("postgresql://", "postgres://")
 CONNECT_SECONDS = 10
@@ -109,7 +110,7 @@ def prepare(db: Any, where: str, key: bytes | None, readonly: bool) -> None:
         raise JournalUnreadable(f"the journal {where} cannot be used: {said(problem)}") from None
     if found is None:
         raise JournalUnreadable(f"there is no journal in {where}: no run has been recorded in it")
-    version, signed = found
+    version, signed, facts, last = found
     if version != FORMAT:
         newer = isinstance(version, int) and version > FORMAT
         hint = "a newer version of beforehand wrote it: use that one" if newer else "it is damaged"
@@ -118,12 +119,18 @@ def prepare(db: Any, where: str, key: bytes | None, readonly: bool) -> None:
         raise JournalUnreadable(f"{where} is signed: give the key it was made with")
     if not signed and key is not None:
         raise JournalUnreadable(f"{where} is not signed, but a key was given: a key is chosen when a journal is made")
+    if signed and key is not None and not readonly and not is_key(key, facts, last):
+        raise JournalUnreadable(wrong_key(where))
 
 
-def _found(db: Any) -> tuple[int, bool] | None:
+def _found(db: Any) -> tuple[int, bool, dict[str, Any], tuple[Any, ...] | None] | None:
+    """Its format, whether it is signed, what stands beside the chain, and the end of the run opened last."""
     (there,) = db.execute("SELECT to_regclass('beforehand.journal') IS NOT NULL").fetchone()
-    row = db.execute("SELECT format, signed FROM beforehand.journal").fetchone() if there else None
-    return row if row is None else (row[0], row[1])
+    row = db.execute("SELECT format, signed, opened, head, seal FROM beforehand.journal").fetchone() if there else None
+    if row is None:
+        return None
+    last = db.execute("SELECT run_id, records, head, seal FROM beforehand.runs ORDER BY id DESC LIMIT 1").fetchone()
+    return row[0], row[1], dict(zip(("opened", "head", "seal"), row[2:], strict=True)), last
 
 
 def _create(db: Any, key: bytes | None) -> None:
