@@ -11,7 +11,7 @@ from .channel import Channel
 from .compaction import Compacted, compact
 from .decisions import HumanAnswer
 from .emitter import Emitter
-from .errors import NothingToContinue, Stop, UnknownAnswer, UsageError
+from .errors import JournalError, NothingToContinue, Stop, UnknownAnswer, UsageError
 from .eventstream import EventStream
 from .limits import Limits
 from .loop import run_loop
@@ -358,7 +358,11 @@ class Conversation(Channel):
         from . import durable
 
         if run.journal is None:
-            await durable.begin_record(run, prompts, durable.base_of(self._history, run.first_message, self._recorded))
+            try:
+                await durable.begin_record(run, prompts, durable.base_of(self._history, run.first_message, self._recorded))
+            except JournalError as error:
+                run.stop_reason, run.error = "error", error
+                return
         async with durable.until_its_end(run):
             await run_loop(run, prompts)
         # The next run begins with what a summary has left: no recorded run ends in that.

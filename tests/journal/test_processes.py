@@ -435,6 +435,29 @@ async def test_what_is_no_journal_is_refused_and_left_as_it_is(tmp_path: Path, m
     await agent.aclose()
 
 
+async def test_a_path_that_utf_8_cannot_express_is_a_path(tmp_path: Path) -> None:
+    path = tmp_path / "caf\udce9 #1%20?.db"
+    async with talker(path) as agent:
+        await agent.run("go", run_id="R")
+        assert verify(agent.plan.journal) == []
+    assert b"caf\xe9 #1%20?.db" in os.listdir(os.fsencode(tmp_path))
+    assert [run.run_id for run in Journal(path, readonly=True).runs()] == ["R"]
+
+
+async def test_a_run_that_cannot_begin_its_record_ends_with_that_error(tmp_path: Path) -> None:
+    async with talker(tmp_path / "runs.db") as agent:
+        talk = agent.conversation()
+        await talk.run("one", run_id="A")
+        (tmp_path / "runs.db").unlink()
+        result = await talk.run("two", check=False)
+        assert isinstance(result.error, JournalError)
+        assert (result.stop_reason, result.error.result, result.messages) == ("error", result, ())
+        with pytest.raises(JournalError, match="is gone"):
+            await talk.run("three")
+        assert [m.text for m in talk.messages if m.role == "user"] == ["one"]
+        assert len(agent.plan.model.requests) == 1
+
+
 async def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(JournalUnreadable, match="there is no folder"):
         await talker(tmp_path / "nowhere" / "runs.db").run("go")

@@ -109,7 +109,7 @@ class Queries:
     def ids(self, beginning: str = "") -> list[str]:
         """The ids of the runs that begin so, oldest first."""
         query = "SELECT run_id FROM runs WHERE substr(run_id, 1, ?) = ? ORDER BY id"
-        return [run_id for (run_id,) in self.db.execute(query, (len(beginning), beginning))]
+        return [run_id for (run_id,) in self._rows(query, len(beginning), beginning)]
 
     async def reading(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function that reads from this journal. A file is read at once."""
