@@ -327,9 +327,16 @@ async def record_answer(
 ) -> None:
     """Record one answer: in the run that asked, and in those around it, so that none of them waits for it any more."""
     given, who = (Deny(NOBODY), "nobody") if answer is None else (answer, by)
-    for owner, inner in reversed(await journal.reading(places_of, journal, run_id, call_id)):
-        head = await journal.reading(journal.head, owner)
-        await RunLog(journal, head).answered(inner, digest, given, who)
+    for log, inner in await logs_of(journal, await journal.reading(places_of, journal, run_id, call_id)):
+        await log.answered(inner, digest, given, who)
+
+
+async def logs_of(journal: Store, places: Sequence[tuple[str, str]]) -> list[tuple[RunLog, str]]:
+    """Where to record what is said of a call in all runs that know it, the innermost first. Raises `JournalUnreadable`.
+
+    Nothing is added to a run whose records were changed: its end would be signed anew.
+    """
+    return [(RunLog(journal, (await journal.reading(load, journal, owner)).head), named) for owner, named in reversed(places)]
 
 
 def places_of(journal: Store, run_id: str, call_id: str) -> list[tuple[str, str]]:

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from beforehand import Agent, Approve, Ask, Hook, ToolResult, tool
-from beforehand.answering import settle_call
+from beforehand.answering import answer_waiting, settle_call
 from beforehand.durable import load
 from beforehand.errors import JournalError, JournalUnreadable
 from beforehand.journal import Journal, verify
@@ -533,3 +533,32 @@ async def test_a_run_is_not_resumed_after_an_earlier_one_that_was_changed(tmp_pa
         await agent.resume("A", {"c": Approve()})
     assert len(model.requests) == 3
     await agent.aclose()
+
+
+@pytest.mark.parametrize("changed", ["R", "R/h"])
+async def test_what_a_person_says_does_not_sign_a_run_that_was_changed(tmp_path: Path, changed: str) -> None:
+    """Not the one that asked, and not those around it."""
+
+    @tool
+    async def pay() -> str:
+        raise NotImplementedError
+
+    asks = Hook(seam="before_tool_call", fn=lambda call: Ask("sure?") if call.name == "pay" else None, name="asks")
+    inner = Agent(model=ScriptedModel([tool_call("pay", id="p")]), tools=[pay], hooks=[asks])
+    path = tmp_path / "runs.db"
+    outer = Agent(
+        model=ScriptedModel([tool_call("helper", {"prompt": "go"}, id="h")]), tools=[inner.as_tool("helper", "Helps.")],
+        journal=path, journal_key=KEY,
+    )  # fmt: skip
+    async with outer:
+        assert (await outer.run("go", run_id="R")).stop_reason == "suspended"
+        change_file(
+            path, f"DELETE FROM records WHERE id = (SELECT (id << 32) + records FROM runs WHERE run_id = '{changed}')",
+            f"UPDATE runs SET records = records - 1, head = (SELECT hash FROM records WHERE records.id = (runs.id << 32) + "
+            f"runs.records - 1) WHERE run_id = '{changed}'",
+        )  # fmt: skip
+        before = verify(outer.plan.journal)
+        assert [fault.run_id for fault in before] == [changed]
+        with pytest.raises(JournalUnreadable, match=f"run {changed}"):
+            await answer_waiting(outer.plan.journal, "R", "h/p", Approve(), by="ann")
+        assert verify(outer.plan.journal) == before
