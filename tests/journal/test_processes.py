@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 import sqlite3
@@ -319,6 +320,30 @@ async def test_hundreds_of_runs_that_wait_for_the_disk_come_to_their_end(tmp_pat
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="this system does not say which files are open")
+async def test_after_the_disk_has_failed_once_nothing_is_taken_for_written_that_may_not_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Linux tells of it once, and calls what it could not write written from then on."""
+    path, sync, failing = tmp_path / "runs.db", os.fsync, [True]
+
+    def fsync(fd: int) -> None:
+        if failing and os.readlink(f"/proc/self/fd/{fd}").endswith("-wal"):
+            failing.clear()
+            raise OSError(errno.EIO, "Input/output error")
+        sync(fd)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    async with Agent(model=ScriptedModel(SAY), journal=path) as agent:
+        with pytest.raises(JournalError, match="could not be brought to the disk: Input/output error"):
+            await agent.run("go", run_id="A")
+        assert (await agent.run("go", run_id="B")).stop_reason == "completed"
+        file = sqlite3.connect(f"file:{path}?immutable=1", uri=True)  # without its log
+        assert {run_id for (run_id,) in file.execute("SELECT run_id FROM runs")} == {"A", "B"}
+        file.close()
+        assert verify(agent.plan.journal) == []
+
+
 def test_a_fork_uses_a_connection_of_its_own(tmp_path: Path) -> None:
     code = """
         import asyncio, os, sys

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sqlite3
 from pathlib import Path
@@ -12,6 +13,7 @@ from urllib.parse import quote
 from ..errors import JournalError, JournalUnreadable
 from .connection import Connection, connect
 from .layout import FILE_FORMAT, LAYOUTS, TABLE, Layout
+from .lease import Leases
 from .readonly import connect_readonly
 from .total import TOTAL, is_key, packed, seal_of_facts, wrong_key
 
@@ -109,6 +111,26 @@ def _create(db: sqlite3.Connection, key: bytes | None) -> None:
     except BaseException:
         db.execute("ROLLBACK")
         raise
+
+
+def write_again(path: Path, leases: Leases) -> None:
+    """Bring to the disk what an fsync could not. Raises `OSError`.
+
+    The system tells of that once, and may take for written what is not. The log still holds it for whoever reads it now, so
+    it is written into the file from there, and a new log is begun.
+    """
+    leases.opened()
+    try:
+        with contextlib.closing(sqlite3.connect(path, timeout=1, isolation_level=None)) as db:
+            db.execute("PRAGMA synchronous = FULL")
+            busy, *_ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            if busy:
+                raise OSError(errno.EBUSY, "others are reading it")
+            db.execute(BEGIN_LOG)
+    except sqlite3.Error as error:
+        raise OSError(errno.EIO, str(error)) from None
+    finally:
+        leases.closed()
 
 
 # --- what goes wrong -----------------------------------------------------------------------------

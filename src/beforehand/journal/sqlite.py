@@ -16,7 +16,7 @@ from ..errors import ConfigError, JournalError
 from .body import encode as encode
 from .chain import chained, seal
 from .lease import Lease, leases_at
-from .opening import BEGIN_LOG, BUSY_SECONDS, JournalBusy, RunExists, as_error, open_database
+from .opening import BEGIN_LOG, BUSY_SECONDS, JournalBusy, RunExists, as_error, open_database, write_again
 from .connection import Connection
 from .contents import SqliteContents
 from .files import Files
@@ -84,6 +84,7 @@ class Journal(Queries):
         self._syncing = threading.Lock()
         self._wal: int | None = None
         self._durable = 0
+        self._unsure = False  # whether an fsync has failed
         self._syncs: dict[asyncio.AbstractEventLoop, asyncio.Future[None]] = {}
 
     def __repr__(self) -> str:
@@ -320,6 +321,8 @@ class Journal(Queries):
         with self._syncing:
             written = self._commits
             try:
+                if self._unsure:
+                    write_again(self.path, self._leases)
                 if self._wal is None:
                     self._wal = os.open(self.path.with_name(self.path.name + "-wal"), os.O_RDWR)
                     if os.name == "posix":  # the name of a new file is durable with its folder only
@@ -328,8 +331,9 @@ class Journal(Queries):
                         os.close(folder)
                 os.fsync(self._wal)
             except OSError as error:
+                self._unsure = True
                 raise JournalError(f"the journal {self.path} could not be brought to the disk: {error.strerror}") from None
-            self._durable = written
+            self._durable, self._unsure = written, False
 
     def _fold(self) -> None:
         """Move the log into the file when it has grown, in a thread: that waits for the disk."""
