@@ -270,6 +270,30 @@ async def test_the_event_loop_never_waits_for_the_disk(tmp_path: Path, durabilit
     assert [line for line in calls if line[0] == main] == []
 
 
+async def test_the_event_loop_goes_on_while_a_thread_of_its_own_holds_the_connection(tmp_path: Path) -> None:
+    """As the one does that folds the log into the file, while it waits for the disk."""
+    journal = Journal(tmp_path / "runs.db")
+    await journal.ready()
+    held, go, waited = threading.Event(), threading.Event(), []
+
+    def hold() -> None:
+        with journal._lock:
+            held.set()
+            waited.append(go.wait(10))
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    await asyncio.to_thread(held.wait)
+    beginning = asyncio.ensure_future(journal.begin("R", ("run", 1, b"{}")))
+    await asyncio.sleep(0)
+    go.set()
+    head, lease = await beginning
+    lease.release()
+    assert (head.records, waited) == (1, [True])
+    await asyncio.to_thread(thread.join)
+    journal.close()
+
+
 async def test_calls_that_wait_for_the_disk_at_once_share_the_wait(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "runs.db")
     heads = [journal.open_run(f"R{n}", ("run", 1, b"{}")) for n in range(50)]

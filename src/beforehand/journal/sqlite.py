@@ -79,7 +79,7 @@ class Journal(Queries):
         self._db: Connection | None = None
         self._layout: Layout  # both once it is open
         self._files: Files
-        self._folding = self._emptying = False
+        self._folding = False
         self._commits = self._folded = 0
         self._syncing = threading.Lock()
         self._wal: int | None = None
@@ -177,9 +177,8 @@ class Journal(Queries):
     def _try_to_write(self, wait: float) -> sqlite3.Connection | None:
         """Begin a transaction, with our lock held, unless somebody else is writing."""
         self._after_fork()
-        if wait == 0 and self._emptying:  # our own lock is held for long only then
+        if not self._lock.acquire(blocking=wait > 0):  # whoever holds it may be waiting for the disk
             return None
-        self._lock.acquire()
         try:
             db = self._db or self.db
             db.execute("BEGIN IMMEDIATE")
@@ -348,7 +347,6 @@ class Journal(Queries):
                 reader.execute("BEGIN")
                 reader.execute("SELECT 1 FROM journal").fetchone()  # while somebody reads the log, nobody begins it anew
                 db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()  # most of it, while others write
-                self._emptying = True
                 with self._lock:
                     reader.execute("COMMIT")
                     db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
@@ -357,7 +355,7 @@ class Journal(Queries):
         except sqlite3.Error:
             pass  # another time
         finally:
-            self._folding = self._emptying = False
+            self._folding = False
             self._leases.closed()
 
     def contents(self) -> SqliteContents:
