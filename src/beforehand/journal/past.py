@@ -244,6 +244,8 @@ class _Reader:
                 past.beside[data.get("by", "")] = data
             return
         item = Item(kind, data)
+        if kind == "ruling" and past.line and "over" in past.line[-1].data and past.line[-1].data["seam"] == data["seam"]:
+            past.line.pop()  # its hooks have been asked again since then
         if kind == "request":
             self.open_request = len(past.line), len(past.messages)
             self.before_reply = len(past.decisions)
