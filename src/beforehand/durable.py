@@ -28,7 +28,7 @@ from .journal.sqlite import encode, now
 from .journal.shortened import read_shortened
 from .journal.store import Store
 from .journal.waiting import begin_waiting
-from .journal.withheld import Keep, find, was_withheld, withheld
+from .journal.withheld import Keep, give, was_withheld, withheld
 from .limits import Limits
 from .messages import Message, Usage
 from .results import RunResult, text_of_run
@@ -272,8 +272,7 @@ async def take_up(
             for message in await journal.reading(recorded.before):
                 run.history.append(message)
             run.first_message = len(run.history)
-            for place, prompt in enumerate(prompts[: len(recorded.past.start["prompts"])]):
-                find(recorded.past.start["prompts"], place, msgspec.json.decode(encode(kept(prompt))))
+            give(recorded.past, msgspec.json.decode(encode(kept_all(prompts))))
             await _begin_again(run, recorded, strict)
             run.lease = lease
         return recorded

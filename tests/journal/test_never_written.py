@@ -341,6 +341,32 @@ async def test_a_prompt_that_a_process_has_not_come_to_is_said_again(tmp_path: P
             await again.agent.aclose()
 
 
+@pytest.mark.parametrize("hooks", [[MASKS], [MASKS, ADDS], [MASKS_ALL]], ids=names)
+async def test_whoever_still_has_the_prompt_of_a_run_goes_on_with_it(tmp_path: Path, hooks: Any) -> None:
+    """A worker has it, and the caller of a sub-agent."""
+    prompt = UserMessage(f"card {CARD}")
+    told = Told(tmp_path / "runs.db", hooks)
+    result = await told.talk.run([prompt], run_id="R")
+    await told.agent.aclose()
+    records = all_records(tmp_path / "runs.db")
+    for end in range(1, next(r.n for r in records if r.kind == "message")):
+        path = tmp_path / f"{end}.db"
+        cut(records[:end], {"R": None}, path).close()
+        again = Told(path, hooks)
+        came = await again.talk.resume_recorded("R", prompts=[prompt])
+        assert [m.text for m in came.messages] == [m.text for m in result.messages]
+        await again.agent.aclose()
+        anew = all_records(path)
+        first = next(r.n for r in anew if r.kind == "request")
+        for later in range(first, len(anew)):
+            cut(anew[:later], {"R": None}, tmp_path / f"{end} {later}.db").close()
+            once_more = Told(tmp_path / f"{end} {later}.db", hooks)
+            came = await once_more.talk.resume_recorded("R")
+            assert (came.text, came.messages[0].text) == ("done", "card ****")
+            await once_more.agent.aclose()
+    assert f"card {CARD}".encode() not in every_byte(tmp_path)
+
+
 async def test_of_a_queued_message_that_nobody_had_judged_the_model_is_told_that_it_was_lost(tmp_path: Path) -> None:
     told = Told(tmp_path / "runs.db", [MASKS])
     await told.talk.run("go", run_id="R")

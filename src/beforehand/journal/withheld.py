@@ -76,10 +76,21 @@ def find_message(past: Any, message: dict[str, Any]) -> None:
         find(past.queued, number, message)
 
 
+def give(past: Any, prompts: Sequence[Any]) -> None:
+    """Somebody still has the prompts of a run. What hooks at 1 made of them is asked of them again, if it is not on record."""
+    start = past.start["prompts"]
+    for place, prompt in enumerate(prompts[: len(start)]):
+        find(start, place, prompt)
+    if prompts and not past.messages and any(map(is_withheld, past.prompts)):
+        past.prompts = start
+        past.line.clear()
+
+
 def find_prompts(past: Any, ruling: dict[str, Any]) -> None:
     """What is known of the prompts once the hooks at 1 have been asked."""
     if ruling["seam"] != "before_run":
         return
+    past.line.clear()  # if they have been asked before, the run has begun anew since then
     if "messages" in (changes := ruling.get("changes", {})):
         past.prompts = changes["messages"]
     for place, prompt in enumerate(ruling.get("prompts", ())):
