@@ -18,6 +18,7 @@ from beforehand.errors import AuthenticationError, RunError, UsageError
 from beforehand.hooks.registry import HookSet
 from beforehand.journal import Journal, verify
 from beforehand.journal.reading import summaries
+from beforehand.journal.steps import steps
 from beforehand.messages import LOST
 from beforehand.models.base import CallInfo, Finish, Model, ModelEvent, TextDelta
 from beforehand.testing import FunctionModel, ScriptedModel, text, tool_call
@@ -295,6 +296,8 @@ async def test_what_hooks_took_out_of_what_people_said_is_kept_only_if_that_is_a
     assert (b"secret" in every_byte(tmp_path)) is raw
     assert verify(told.agent.plan.journal) == []
     assert [run.prompt for run in summaries(told.agent.plan.journal)] == [f"card {CARD}" if raw else "card ****"]
+    told_first = next(steps(told.agent.plan.journal.records("R"))).data
+    assert told_first["prompts"] == [f"card {CARD}" if raw else "[withheld]"]
     await told.agent.aclose()
     records = all_records(tmp_path / "runs.db")
     for end in range([r.kind for r in records].index("request"), len(records)):
