@@ -9,9 +9,8 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from .decisions import HumanAnswer
-from .durable import Recorded, load, places_of, record_answer
+from .durable import Recorded, load, logs_of, places_of, record_answer
 from .errors import UnknownAnswer, UsageError
-from .journal.log import RunLog
 from .journal.reading import is_given_up
 from .journal.store import Store
 from .tools import ToolResult
@@ -60,8 +59,7 @@ async def settle_call(journal: Store, run_id: str, call_id: str, result: ToolRes
             raise UsageError(f"call {inner} of run {owner} can no longer be settled: {GIVEN_UP}")
         if recorded.past.suspended is not None:
             raise UsageError(f"call {inner} of run {owner} waits for a person inside: answer that (`beforehand approvals`)")
-        for around, named in reversed(places):
-            log = RunLog(journal, (await journal.reading(load, journal, around)).head)  # nothing follows what was changed
+        for log, named in await logs_of(journal, places):
             log.add("settled", {"call": named, "result": result, "by": by})
             await log.write(durable=True)
     return outermost

@@ -14,7 +14,7 @@ from .events import DecisionRecord
 from .frozen import canonical
 from .history import HistoryView
 from .hooks.dispatch import Ruling
-from .messages import AssistantMessage, Request
+from .messages import LOST, AssistantMessage, Request
 from .models.base import Model
 from .seams import Context, SeamSpec
 from .tools import as_result
@@ -114,12 +114,17 @@ def compare(mine: Made, theirs: Made) -> Kind | None:
         failed = (mine.failed and mine.failed.why) == (theirs.failed and theirs.failed.why)
         same = failed and mine.ruling.verdict == theirs.ruling.verdict
         return None if same or (mine.has_failed and theirs.has_failed and mine.kept == theirs.kept) else "refused_differently"
-    if _plain(mine.ruling.verdict) != _plain(theirs.ruling.verdict):
+    if _plain(mine.ruling.verdict) != _plain(theirs.ruling.verdict) and not _both_answer(mine, theirs):
         return "rewritten_differently"
     for field in {**mine.ruling.changes, **theirs.ruling.changes}:
         if _plain(mine.value(field)) != _plain(theirs.value(field)):
             return "rewritten_differently"
     return None if mine.effects == theirs.effects else "effects_differ"
+
+
+def _both_answer(mine: Made, theirs: Made) -> bool:
+    """Whether both answer, and what the one gave is not on record."""
+    return mine.ruling.verdict == Answer(LOST) and isinstance(theirs.ruling.verdict, Answer)
 
 
 def _as_result(value: Any) -> Any:

@@ -11,7 +11,7 @@ from .channel import Channel
 from .compaction import Compacted, compact
 from .decisions import HumanAnswer
 from .emitter import Emitter
-from .errors import NothingToContinue, Stop, UnknownAnswer, UsageError
+from .errors import JournalError, NothingToContinue, Stop, UnknownAnswer, UsageError
 from .eventstream import EventStream
 from .limits import Limits
 from .loop import run_loop
@@ -116,10 +116,13 @@ class Conversation(Channel):
 
     async def resume_recorded(
         self, run_id: str, answers: Mapping[str, HumanAnswer] | None = None, *, check: bool = True, deps: Any = None,
-        strict: bool = False,
+        strict: bool = False, prompts: Sequence[Message] = (),
     ) -> RunResult:  # fmt: skip
-        """Go on with a run from its record, in a conversation that has said nothing yet: see `Agent.resume`."""
-        return await self.go_on(self._again(deps), run_id, answers, check=check, strict=strict)
+        """Go on with a run from its record, in a conversation that has said nothing yet: see `Agent.resume`.
+
+        `prompts` are those that it was begun with, where somebody still has them: the record may not.
+        """
+        return await self.go_on(self._again(deps), run_id, answers, check=check, strict=strict, prompts=prompts)
 
     def stream_recorded(
         self, run_id: str, answers: Mapping[str, HumanAnswer] | None = None, *, deps: Any = None, strict: bool = False,
@@ -142,12 +145,13 @@ class Conversation(Channel):
         return run
 
     async def go_on(
-        self, run: RunState, run_id: str, answers: Mapping[str, HumanAnswer] | None, *, check: bool = True, strict: bool = False
-    ) -> RunResult:
+        self, run: RunState, run_id: str, answers: Mapping[str, HumanAnswer] | None, *, check: bool = True, strict: bool = False,
+        prompts: Sequence[Message] = (),
+    ) -> RunResult:  # fmt: skip
         """Let `run` become the recorded run `run_id`, and go on with it."""
         from . import durable
 
-        recorded = await durable.take_up(self.plan, run, run_id, answers, strict)
+        recorded = await durable.take_up(self.plan, run, run_id, answers, strict, prompts)
         self._free()
         self._suspended, self._history = None, run.history
         if recorded.result is not None:
@@ -354,7 +358,11 @@ class Conversation(Channel):
         from . import durable
 
         if run.journal is None:
-            await durable.begin_record(run, prompts, durable.base_of(self._history, run.first_message, self._recorded))
+            try:
+                await durable.begin_record(run, prompts, durable.base_of(self._history, run.first_message, self._recorded))
+            except JournalError as error:
+                run.stop_reason, run.error = "error", error
+                return
         async with durable.until_its_end(run):
             await run_loop(run, prompts)
         # The next run begins with what a summary has left: no recorded run ends in that.

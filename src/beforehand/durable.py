@@ -20,7 +20,7 @@ from .hooks.registry import HookSet
 from .ids import run_id_problem
 from .journal.chain import Record, seal
 from .journal.codec import message_of, read, read_error
-from .journal.details import kept_all
+from .journal.details import kept, kept_all
 from .journal.fingerprint import differences, of_tool, prints_of
 from .journal.log import RunLog
 from .journal.opening import RunExists
@@ -30,6 +30,7 @@ from .journal.sqlite import encode, now
 from .journal.shortened import read_shortened
 from .journal.store import Store
 from .journal.waiting import begin_waiting
+from .journal.withheld import Keep, give, was_withheld, withheld
 from .limits import Limits
 from .messages import Message, Usage
 from .results import RunResult, text_of_run
@@ -49,7 +50,8 @@ async def begin_record(run: RunState, prompts: Sequence[Message], base: Mapping[
     start = {
         "agent": run.plan.name, "loop": run.loop, "model": run.model.name, "provider": run.model.provider,
         "tools": {tool.name: of_tool(tool) for tool in run.plan.tools}, "hooks": prints_of(each_hook(run.hooks)),
-        "prompts": kept_all(prompts), "base": base, "limits": msgspec.to_builtins(run.limits), "poll_first": run.poll_first,
+        "prompts": list(map(_keeping(run, "before_run", "on_message"), prompts)), "base": base,
+        "limits": msgspec.to_builtins(run.limits), "poll_first": run.poll_first,
         "system": run.plan.system, "tool_mode": "sequential" if run.sequential else "parallel",
         "queue_modes": [run.queues.steering_mode, run.queues.follow_up_mode],
     }  # fmt: skip
@@ -65,7 +67,7 @@ async def begin_record(run: RunState, prompts: Sequence[Message], base: Mapping[
     if parent is None:
         _check_id(run.run_id)
     if waiting := begin_waiting(run.queues, run.run_id, prompts):
-        start["queued"] = kept_all(waiting)
+        start["queued"] = list(map(_keeping(run, "on_message"), waiting))
     entry = ("run", now(), encode(start))
     try:
         await journal.ready()
@@ -75,7 +77,20 @@ async def begin_record(run: RunState, prompts: Sequence[Message], base: Mapping[
         raise UsageError(
             f"a run {run.run_id!r} is in {journal.path} already: resume it with agent.resume(...), or take another run_id"
         ) from None
-    RunLog(journal, head).begin(run)
+    log = RunLog(journal, head)
+    _intake(run, log, start["prompts"])
+    log.begin(run)
+
+
+def _keeping(run: RunState, *seams: str) -> Keep:
+    """How to write messages that the run's hooks at these seams are still to judge: not what they say, if there are any."""
+    judges = [hook for seam in seams for hook in getattr(run.hooks, seam) if hook.where != UNSEEN]
+    return withheld if judges and not run.plan.journal.raw else kept
+
+
+def _intake(run: RunState, log: RunLog, prompts: Sequence[Any]) -> None:
+    log.intake.keep = _keeping(run, "on_message")
+    log.intake.hidden = any(map(was_withheld, prompts))
 
 
 def each_hook(hooks: HookSet) -> list[Hook]:
@@ -236,9 +251,12 @@ async def loop_of(plan: Any, run_id: str) -> str:
 
 
 async def take_up(
-    plan: Any, run: RunState, run_id: str, answers: Mapping[str, HumanAnswer] | None, strict: bool
+    plan: Any, run: RunState, run_id: str, answers: Mapping[str, HumanAnswer] | None, strict: bool, prompts: Sequence[Message]
 ) -> Recorded:
-    """Make `run` the recorded run, ready to go over its past and on. With nothing to go on with, `result` is set instead."""
+    """Make `run` the recorded run, ready to go over its past and on. With nothing to go on with, `result` is set instead.
+
+    `prompts`, if any, are told by somebody who still has them.
+    """
     journal = journal_of(plan)
     await journal.ready()
     lease = await journal.hold(run_id)
@@ -262,6 +280,7 @@ async def take_up(
             for message in await journal.reading(recorded.before):
                 run.history.append(message)
             run.first_message = len(run.history)
+            give(recorded.past, msgspec.json.decode(encode(kept_all(prompts))))
             await _begin_again(run, recorded, strict)
             run.lease = lease
         return recorded
@@ -287,6 +306,7 @@ async def _begin_again(run: RunState, recorded: Recorded, strict: bool) -> None:
     run.queues.steering_mode, run.queues.follow_up_mode = past.start["queue_modes"]
     log = RunLog(recorded.journal, recorded.head, past)
     log.inside = await recorded.journal.reading(decisions_inside, recorded.journal, recorded.run_id, past)
+    _intake(run, log, past.start["prompts"])
     log.add("resumed", {"pid": os.getpid(), "changed": changed})
     await log.write()
     log.begin(run)
@@ -316,9 +336,16 @@ async def record_answer(
 ) -> None:
     """Record one answer: in the run that asked, and in those around it, so that none of them waits for it any more."""
     given, who = (Deny(NOBODY), "nobody") if answer is None else (answer, by)
-    for owner, inner in reversed(await journal.reading(places_of, journal, run_id, call_id)):
-        head = (await journal.reading(load, journal, owner)).head  # nothing follows what was changed
-        await RunLog(journal, head).answered(inner, digest, given, who)
+    for log, inner in await logs_of(journal, await journal.reading(places_of, journal, run_id, call_id)):
+        await log.answered(inner, digest, given, who)
+
+
+async def logs_of(journal: Store, places: Sequence[tuple[str, str]]) -> list[tuple[RunLog, str]]:
+    """Where to record what is said of a call in all runs that know it, the innermost first. Raises `JournalUnreadable`.
+
+    Nothing is added to a run whose records were changed: its end would be signed anew.
+    """
+    return [(RunLog(journal, (await journal.reading(load, journal, owner)).head), named) for owner, named in reversed(places)]
 
 
 def places_of(journal: Store, run_id: str, call_id: str) -> list[tuple[str, str]]:

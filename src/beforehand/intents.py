@@ -63,9 +63,13 @@ async def hold_to_record(run: RunState, call: Call) -> None:
     """A call was settled on the way to its body. If it had begun before, what the record says of it counts instead."""
     call.compared = True
     past = run.journal.past_call(call.id)
-    if past is None or past.intent is None or run.journal.rehearsal:
+    if past is None:
         return
-    _repeat_rulings(run, call.id, past)
+    answered = call.outcome == "answered" and past.outcome is not None  # what the hook gave may not be on record
+    if not answered and (past.intent is None or run.journal.rehearsal):
+        return
+    if not answered:
+        _repeat_rulings(run, call.id, past)
     if not _is_over(run, call, past):
         await run.journal.go_live(run)
         _lost(run, call, past)

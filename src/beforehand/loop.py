@@ -182,6 +182,8 @@ async def _take_all_in(run: RunState, incoming: list[Message], cause: Cause | No
             run.journal.took(polled)
         for message in polled:
             await _take_in(run, message)
+    if run.journal is not None:
+        run.journal.intake.over()
     for message in tuple(run.hook_queue):  # what a hook queued about the messages just taken in
         await _take_in(run, message)
     return run.interrupt

@@ -234,6 +234,10 @@ Message: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolMessag
 MESSAGE_TYPES: tuple[type, ...] = (SystemMessage, UserMessage, AssistantMessage, ToolMessage, CustomMessage)
 
 
+LOST = "[A message that is not on record: the process ended before the hooks had let it pass.]"
+"""Stands for a queued message in a run that goes on, where hooks were still to judge it."""
+
+
 def is_sendable(message: Message) -> bool:
     """False for what default conversion drops: custom messages, and failed or aborted replies without content."""
     if type(message) is AssistantMessage:

@@ -38,6 +38,13 @@ class Queues:
                         self.numbers.pop(id(message), None)
                     return
 
+    def replace(self, waiting: Message, by: Message) -> None:
+        """Put another message in the place of one that waits, and under its number."""
+        for queue in (self.steering, self.follow_up):
+            queue[:] = [by if message is waiting else message for message in queue]
+        if self.numbers is not None and (found := self.numbers.pop(id(waiting), None)) is not None:
+            self.numbers[id(by)] = *found[:2], by
+
     # --- for the record ---
 
     def number(self, message: Message, run_id: str, number: int) -> None:

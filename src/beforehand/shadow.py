@@ -27,8 +27,8 @@ from .hooks.dispatch import UNSEEN, Gone, Ruling, ask, fail, within
 from .hooks.group import narrowed
 from .hooks.hook import Hook
 from .hooks.registry import HookSet
-from .messages import AssistantMessage
-from .seams import BY_NAME, IncomingMessage, SeamSpec
+from .messages import LOST, AssistantMessage
+from .seams import BY_NAME, IncomingMessage, RunStart, SeamSpec
 from .stream.guard import Guard, Interrupted
 
 logger = logging.getLogger("beforehand")
@@ -137,6 +137,8 @@ class Shadow:
         `altered`: the value is what was made of it, and what it was made of is not on record.
         """
         if spec.kind == "save" or (self.own is not None and not spec.inherited) or (self.again and spec.value is None):
+            return
+        if self.again and _is_lost(context):
             return
         self.judged += 1
         self._count_as_then(run)
@@ -247,6 +249,12 @@ class Shadow:
             if text:
                 await twin.feed(kind, text, call_id, final=True)
         twin.compare(None, made.effects)
+
+
+def _is_lost(context: Any) -> bool:
+    """Whether it is about a message that hooks were asked about, and that is not on record."""
+    about = context.messages if isinstance(context, RunStart) else (getattr(context, "message", None),)
+    return any([message is not None and message.text == LOST for message in about])
 
 
 class TwinGuard:

@@ -13,6 +13,7 @@ from .emitter import Emitter
 from .innerloops import no_channel, supervise
 from .results import RunResult
 from .plan import AROUND, HookSource
+from .prompts import as_messages
 from .state import RunState
 from .calls import Suspend
 from .tools import Tool, ToolContext, ToolResult, tool
@@ -57,7 +58,7 @@ class _Child:
         if journal is None:
             return self.talk.run(prompt, check=False, deps=self.parent.deps)
         if await journal.reading(journal.has, run_id):
-            return self.talk.resume_recorded(run_id, check=False, deps=self.parent.deps)
+            return self.talk.resume_recorded(run_id, check=False, deps=self.parent.deps, prompts=as_messages(prompt))
         return self.talk.run(prompt, check=False, run_id=run_id, deps=self.parent.deps)
 
     async def work(self, going: Any) -> ToolResult:

@@ -22,7 +22,7 @@ class World:
     """What one process did: the keys of the calls that took effect, the requests sent, the seconds waited."""
 
     def __init__(self, path: Path) -> None:
-        self.journal = Journal(path, durability="normal")
+        self.journal = Journal(path, durability="normal", raw=True)  # a run goes on from its first record then
         self.effects: list[str] = []
         self.seconds: list[float] = []
         self.asked: Counter[str] = Counter()

@@ -136,7 +136,7 @@ async def test_a_rule_fires_inside_a_sub_agent_as_often_as_it_may_however_often_
 
     def make(path: Path) -> Agent:
         helper = Agent(model=FunctionModel(calling), tools=[add], hooks=[folders["inner"]]).as_tool("helper", "Helps.")
-        return Agent(model=FunctionModel(asking), tools=[helper], hooks=[folders["outer"]], journal=path)
+        return Agent(model=FunctionModel(asking), tools=[helper], hooks=[folders["outer"]], journal=path, journal_raw=True)
 
     async with make(tmp_path / "whole.db") as whole:
         await whole.run("go", run_id="R")

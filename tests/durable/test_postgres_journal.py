@@ -274,6 +274,28 @@ class TestSameAsInAFile:
             [fault] = await asyncio.to_thread(verify, agent.plan.journal)
             assert "7 runs were opened, 1 are here" in fault.why
 
+    async def test_with_a_key_runs_that_were_taken_off_stay_missed(self, empty_url, postgres: Cluster):
+        payer = Payer(empty_url, journal_key=KEY)
+        async with payer.agent:
+            for run_id in ("r", "s"):
+                await payer.agent.run("go", run_id=run_id)
+            postgres.execute(
+                "DELETE FROM beforehand.records WHERE run = 2; DELETE FROM beforehand.runs WHERE id = 2; "
+                "UPDATE beforehand.journal SET opened = 1, head = (SELECT hash FROM beforehand.records WHERE run = 1 AND n = 1)",
+                database(empty_url),
+            )
+            assert await asyncio.to_thread(verify, payer.agent.plan.journal)
+            await payer.agent.run("go", run_id="t")
+            assert await asyncio.to_thread(verify, payer.agent.plan.journal)
+
+    async def test_nothing_is_written_with_another_key(self, empty_url):
+        async with Payer(empty_url, journal_key=KEY).agent as agent:
+            await agent.run("go", run_id="r")
+            async with Payer(empty_url, journal_key=b"another key, guessed").agent as other:
+                with pytest.raises(JournalUnreadable, match="signed with another key"):
+                    await other.run("go", run_id="s")
+            assert await asyncio.to_thread(verify, agent.plan.journal) == []
+
     async def test_one_run_has_one_carrier(self, empty_url):
         going, go = asyncio.Event(), threading.Event()
         loop = asyncio.get_running_loop()

@@ -85,10 +85,13 @@ def replies_of(records: list[Record], run_id: str) -> int:
 def settled_rulings(records: list[Record]) -> Counter[tuple[str, str, int, str | None]]:
     """What hooks need not be asked any more: run, seam, turn and call of every ruling that still counts."""
     kept: list[tuple[str, str, int, str | None]] = []
+    over = {(r.run_id, r.data["call"]) for r in records if r.kind == "outcome"}
     open_since: dict[str, int] = {}
     for record in records:
         if record.kind == "ruling" and not record.data.get("again"):
             data = record.data
+            if any(v.get("withheld") for v, *_ in data.get("heard", ())) and (record.run_id, data["call"]) not in over:
+                continue  # an answer that is not on record
             kept.append((record.run_id, data["seam"], data["turn"], data.get("call")))
             if data["seam"] == "authorize_request" and any(
                 v["is"] == "Answer" for v, *_ in data.get("heard", ())

@@ -156,7 +156,7 @@ STORIES = st.builds(
 class Play:
     """A story in one process: the agent, what its tools did, whom it asked."""
 
-    def __init__(self, story: Story, path: Path, before: list[Record]) -> None:
+    def __init__(self, story: Story, path: Path, before: list[Record], raw: bool = True) -> None:
         self.story = story
         self.asked: Counter[tuple[str, str, int, str | None]] = Counter()
         self.effects: list[str] = []
@@ -165,7 +165,7 @@ class Play:
         self.model = ScriptedModel(replies[replies_of(before, "R") :])
         self.agent = Agent(
             model=self.model, tools=self.tools(), hooks=[*map(self.hook, story.acts), *self.watchers()], tool_mode=story.mode,
-            limits=Limits(max_turns=story.max_turns), journal=Journal(path, durability="normal"),
+            limits=Limits(max_turns=story.max_turns), journal=Journal(path, durability="normal", raw=raw),
             instructions=["Be brief.", self.instructions] if story.dynamic else "Be brief.",
             prices={"scripted": Price(1.0, 2.0)}, listeners=[lambda event: None] if story.listened else [],
         )  # fmt: skip

@@ -309,7 +309,8 @@ async def with_sub_agent(path: Path, hooks: Any, own: Any = (), inherit: bool = 
     )
     turns = [[tool_call("pay", {"amount": 1}), tool_call("clerk", {"prompt": "pay"})], text("done")]
     tools = [pay, child.as_tool("clerk", "Pays.", inherit=inherit)]
-    return await recorded_of(Agent(model=ScriptedModel(turns), hooks=hooks, tools=tools, journal=path, durability="normal"))
+    options = {"journal": path, "durability": "normal", "journal_raw": True}
+    return await recorded_of(Agent(model=ScriptedModel(turns), hooks=hooks, tools=tools, **options))
 
 
 async def recorded_of(agent: Agent) -> Journal:

@@ -13,7 +13,7 @@ from beforehand import (
     Agent, Approve, Ask, Block, CustomMessage, Hook, HookFailed, Limits, Replace, RunResult, ToolContext, ToolResult,
     UserMessage, tool,
 )  # fmt: skip
-from beforehand.errors import ConfigError, JournalError, RunChanged, UnknownRun
+from beforehand.errors import ConfigError, JournalError, NetworkError, RunChanged, UnknownRun
 from beforehand.journal import Journal, Record, verify
 from beforehand.journal.steps import steps
 from beforehand.testing import FunctionModel, ScriptedModel, error, text, tool_call
@@ -409,6 +409,40 @@ async def test_a_hook_that_gave_what_no_record_can_hold_is_asked_again(tmp_path:
 # --- counters of rules ----------------------------------------------------------------------------
 
 
+ONCE_A_TURN = [
+    "before_turn", "prepare_request", "transform_context", "convert_to_llm", "before_provider_call", "authorize_request",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("seam", ["before_run", "prepare_next_turn", *ONCE_A_TURN])
+async def test_a_hook_that_answers_when_it_is_asked_again_is_not_asked_a_third_time(tmp_path: Path, seam: str) -> None:
+    """However often the run fails for other reasons after that."""
+    asked: list[int] = []
+    down = [True, True, False]
+
+    def fails_once(context: Any) -> None:
+        asked.append(context.run.turn)
+        if len(asked) == 1:
+            raise RuntimeError("broken")
+
+    def answer(request: Any) -> Any:
+        if any(m.role == "tool" for m in request.messages):
+            if down.pop(0):
+                raise NetworkError("the line is down")
+            return text("done")
+        return tool_call("work", {"n": 1}, id="c1")
+
+    hooks = [Hook(seam=seam, fn=fails_once, name="fails once")]
+    agent = worker(tmp_path / "r.db", [], hooks=hooks).replace(model=FunctionModel(answer))
+    agent = agent.replace(journal=Journal(tmp_path / "r.db", durability="normal", raw=True))
+    assert isinstance((await agent.run("go", run_id="R", check=False)).error, HookFailed)
+    for _ in range(2):
+        assert isinstance((await agent.resume("R", check=False)).error, NetworkError)
+    assert (await agent.resume("R")).text == "done"
+    assert len(asked) == (3 if seam in ONCE_A_TURN else 2)
+    await agent.aclose()
+
+
 async def test_rules_that_have_fired_often_enough_do_not_fire_again_after_a_resume(tmp_path: Path) -> None:
     (tmp_path / "rules").mkdir()
     rule = {
@@ -429,7 +463,8 @@ async def test_rules_that_have_fired_often_enough_do_not_fire_again_after_a_resu
 
     assert remembered(await agent(tmp_path / "whole.db").run("go", run_id="R")) == 2
     records = all_records(tmp_path / "whole.db")
-    for end in [i for i, r in enumerate(records) if r.kind in ("request", "reply", "turn", "outcome")]:
+    judged = next(i for i, r in enumerate(records) if r.kind == "message")
+    for end in [i for i, r in enumerate(records) if r.kind in ("request", "reply", "turn", "outcome") and i > judged]:
         cut(records[: end + 1], {"R": None}, tmp_path / f"{end}.db").close()
         again = agent(tmp_path / f"{end}.db")
         result = await again.resume("R")

@@ -10,9 +10,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from beforehand import Agent, Hook, Options, Replace, Request, ToolContext, tool
-from beforehand.errors import AuthenticationError, RunError
+from beforehand import (
+    Agent, Answer, Approve, Ask, Block, CustomMessage, Hook, Interrupt, Options, Replace, Request, ToolContext, UserMessage, tool,
+)  # fmt: skip
+from beforehand.backtest import backtest
+from beforehand.errors import AuthenticationError, RunError, UsageError
+from beforehand.hooks.registry import HookSet
 from beforehand.journal import Journal, verify
+from beforehand.journal.reading import summaries
+from beforehand.journal.steps import steps
+from beforehand.messages import LOST
 from beforehand.models.base import CallInfo, Finish, Model, ModelEvent, TextDelta
 from beforehand.testing import FunctionModel, ScriptedModel, text, tool_call
 
@@ -172,6 +179,234 @@ async def test_what_a_hook_took_out_of_a_result_is_kept_only_if_that_is_asked_fo
     await agent.aclose()
 
 
+@pytest.mark.parametrize("raw", [False, True])
+async def test_what_a_hook_answered_and_another_took_out_is_kept_only_if_that_is_asked_for(tmp_path: Path, raw: bool) -> None:
+    asked: list[str] = []
+
+    @tool
+    async def card() -> str:
+        raise NotImplementedError
+
+    @tool(replay="safe")
+    async def outer(ctx: ToolContext) -> str:
+        return (await ctx.call_tool("card", {})).text
+
+    def cache(call: Any) -> Any:
+        asked.append(call.call_id)
+        return Answer("4111-1111") if call.name == "card" else None
+
+    hooks = [
+        Hook(seam="before_tool_call", fn=cache, name="cache"),
+        Hook(seam="after_tool_call", fn=lambda c: Replace(content=c.text.replace("4111-1111", "****")), name="redact"),
+    ]
+
+    def agent(path: Path) -> Agent:
+        calls = [tool_call("card", id="a"), tool_call("outer", id="b")]
+        model = FunctionModel(lambda r: text("done") if r.messages[-1].role == "tool" else calls)
+        return Agent(model=model, tools=[card, outer], hooks=hooks, journal=Journal(path, durability="normal", raw=raw))
+
+    whole = agent(tmp_path / "runs.db")
+    result = await whole.run("go", run_id="R")
+    assert [m.text for m in result.messages if m.role == "tool"] == ["****", "****"]
+    assert (b"4111-1111" in every_byte(tmp_path)) is raw
+    assert (await backtest(whole.plan.journal, lambda loop: HookSet(hooks, loop))).differences == ()
+    await whole.aclose()
+    records = all_records(tmp_path / "runs.db")
+    over = [r.n for r in records if r.kind == "outcome"]
+    for end in range(1, len(records)):
+        asked.clear()
+        cut(records[:end], {"R": None}, tmp_path / f"{end}.db").close()
+        again = agent(tmp_path / f"{end}.db")
+        assert [m.text for m in (await again.resume("R")).messages if m.role == "tool"] == ["****", "****"]
+        assert end < over[-1] or asked == []
+        assert len(asked) == len({*asked})
+        assert (b"4111-1111" in every_byte(tmp_path)) is raw
+        assert (await again.resume("R")).messages == result.messages
+        await again.aclose()
+
+
+# --- what hooks took out of prompts ---------------------------------------------------------------
+
+CARD = "4111-1111"
+
+
+def masked(message: Any) -> Any:
+    """Without the card number; `None` where there is none."""
+    if message.role != "user" or CARD not in message.text:
+        return None
+    return msgspec.structs.replace(message, content=message.text.replace(CARD, "****"))
+
+
+def mask(incoming: Any) -> Any:
+    if "secret" in incoming.message.text:
+        return Interrupt("no", resend=True)
+    new = masked(incoming.message)
+    return None if new is None else Replace(message=new)
+
+
+def mask_all(start: Any) -> Any:
+    return Replace(messages=[masked(message) or message for message in start.messages])
+
+
+MASKS = Hook(seam="on_message", fn=mask, name="masks")
+ADDS = Hook(seam="before_run", fn=lambda c: Replace(messages=[*c.messages, UserMessage("a note")]), name="adds")
+MASKS_ALL = Hook(seam="before_run", fn=mask_all, name="masks all")
+LOOKS = Hook(seam="before_run", fn=lambda c: None, name="looks")
+REFUSES = Hook(seam="before_run", fn=lambda c: Block("no"), name="refuses")
+
+
+def names(hooks: list[Hook]) -> str:
+    return " and ".join(hook.name for hook in hooks)
+
+
+class Told:
+    """An agent whose only tool queues messages, and what its model read of people last."""
+
+    def __init__(self, path: Path, hooks: Any, raw: bool = False) -> None:
+        self.talk: Any = None
+        self.read: list[str] = []
+
+        @tool(replay="safe")
+        async def work() -> str:
+            self.talk.steer(f"steered {CARD}")
+            self.talk.follow_up(f"secret {CARD}")
+            self.talk.follow_up(f"followed {CARD}")
+            return "worked"
+
+        def answer(request: Any) -> Any:
+            self.read = [m.text for m in request.messages if m.role == "user"]
+            return text("done") if any(m.role == "tool" for m in request.messages) else tool_call("work")
+
+        journal = Journal(path, durability="normal", raw=raw)
+        self.agent = Agent(model=FunctionModel(answer), tools=[work], hooks=hooks, journal=journal)
+        self.talk = self.agent.conversation()
+
+
+@pytest.mark.parametrize("raw", [False, True])
+@pytest.mark.parametrize("hooks", [[MASKS], [MASKS, ADDS], [MASKS, LOOKS], [MASKS_ALL, MASKS]], ids=names)
+async def test_what_hooks_took_out_of_what_people_said_is_kept_only_if_that_is_asked_for(
+    tmp_path: Path, hooks: Any, raw: bool
+) -> None:
+    told = Told(tmp_path / "runs.db", hooks, raw)
+    told.talk.steer(f"early {CARD}")
+    await told.talk.run(f"card {CARD}", run_id="R")
+    said = ["card ****", *(["a note"] if ADDS in hooks else []), "early ****", "steered ****", "followed ****"]
+    assert told.read == said
+    assert (CARD.encode() in every_byte(tmp_path)) is raw
+    assert (b"secret" in every_byte(tmp_path)) is raw
+    assert verify(told.agent.plan.journal) == []
+    assert [run.prompt for run in summaries(told.agent.plan.journal)] == [f"card {CARD}" if raw else "card ****"]
+    told_first = next(steps(told.agent.plan.journal.records("R"))).data
+    assert told_first["prompts"] == [f"card {CARD}" if raw else "[withheld]"]
+    await told.agent.aclose()
+    records = all_records(tmp_path / "runs.db")
+    for end in range([r.kind for r in records].index("request"), len(records)):
+        path = tmp_path / f"{end}.db"
+        cut(records[:end], {"R": None}, path, raw=raw).close()
+        again = Told(path, hooks, raw)
+        assert (await again.talk.resume_recorded("R")).text == "done"
+        assert raw or {*again.read} <= {*said, LOST}
+        assert verify(again.agent.plan.journal) == []
+        assert (CARD.encode() in every_byte(tmp_path)) is raw
+        await again.agent.aclose()
+
+
+@pytest.mark.parametrize("hooks", [[MASKS_ALL], [REFUSES], [MASKS, REFUSES], [MASKS_ALL, REFUSES]], ids=names)
+async def test_what_the_hooks_at_1_did_not_let_pass_is_not_recorded(tmp_path: Path, hooks: Any) -> None:
+    agent = Agent(model=FunctionModel(lambda r: text("done")), hooks=hooks, journal=tmp_path / "runs.db")
+    result = await agent.run([UserMessage(f"card {CARD}"), CustomMessage("memo", "k", {"n": CARD})][: 1 + len(hooks) // 2])
+    assert CARD.encode() not in every_byte(tmp_path)
+    assert await agent.resume(result.run_id) == result
+    await agent.aclose()
+
+
+async def test_a_prompt_that_a_process_has_not_come_to_is_said_again(tmp_path: Path) -> None:
+    """Unless it is kept, or there is nobody to judge it."""
+    cases = [(False, [MASKS], "message"), (False, [LOOKS], "ruling"), (True, [MASKS], ""), (False, [], "")]
+    for raw, hooks, ends_before in cases:
+        folder = tmp_path / f"{raw} {len(hooks)} {ends_before}"
+        folder.mkdir()
+        told = Told(folder / "runs.db", hooks, raw)
+        await told.talk.run(f"card {CARD}", run_id="R")
+        await told.agent.aclose()
+        records = all_records(folder / "runs.db")
+        first = next((i for i, r in enumerate(records) if r.kind == ends_before), 0)
+        for end in range(1, len(records)):
+            cut(records[:end], {"R": None}, folder / f"{end}.db", raw=raw).close()
+            again = Told(folder / f"{end}.db", hooks, raw)
+            if end <= first and not (records[end - 1].data.get("changes")):
+                with pytest.raises(UsageError, match="Say it again"):
+                    await again.talk.resume_recorded("R")
+                assert verify(again.agent.plan.journal) == []
+                assert [run.state for run in summaries(again.agent.plan.journal)] == ["unfinished"]
+            else:
+                assert (await again.talk.resume_recorded("R")).text == "done"
+            await again.agent.aclose()
+
+
+@pytest.mark.parametrize("hooks", [[MASKS], [MASKS, ADDS], [MASKS_ALL]], ids=names)
+async def test_whoever_still_has_the_prompt_of_a_run_goes_on_with_it(tmp_path: Path, hooks: Any) -> None:
+    """A worker has it, and the caller of a sub-agent."""
+    prompt = UserMessage(f"card {CARD}")
+    told = Told(tmp_path / "runs.db", hooks)
+    result = await told.talk.run([prompt], run_id="R")
+    await told.agent.aclose()
+    records = all_records(tmp_path / "runs.db")
+    for end in range(1, next(r.n for r in records if r.kind == "message")):
+        path = tmp_path / f"{end}.db"
+        cut(records[:end], {"R": None}, path).close()
+        again = Told(path, hooks)
+        came = await again.talk.resume_recorded("R", prompts=[prompt])
+        assert [m.text for m in came.messages] == [m.text for m in result.messages]
+        await again.agent.aclose()
+        anew = all_records(path)
+        first = next(r.n for r in anew if r.kind == "request")
+        for later in range(first, len(anew)):
+            cut(anew[:later], {"R": None}, tmp_path / f"{end} {later}.db").close()
+            once_more = Told(tmp_path / f"{end} {later}.db", hooks)
+            came = await once_more.talk.resume_recorded("R")
+            assert (came.text, came.messages[0].text) == ("done", "card ****")
+            await once_more.agent.aclose()
+    assert f"card {CARD}".encode() not in every_byte(tmp_path)
+
+
+async def test_of_a_queued_message_that_nobody_had_judged_the_model_is_told_that_it_was_lost(tmp_path: Path) -> None:
+    told = Told(tmp_path / "runs.db", [MASKS])
+    await told.talk.run("go", run_id="R")
+    await told.agent.aclose()
+    records = all_records(tmp_path / "runs.db")
+    end = next(r.n for r in records if r.kind == "outcome")
+    cut(records[:end], {"R": None}, tmp_path / "cut.db").close()
+    again = Told(tmp_path / "cut.db", [MASKS])
+    await again.talk.resume_recorded("R")
+    assert again.read == ["go", LOST, LOST, LOST]
+    await again.agent.aclose()
+
+
+async def test_a_talk_that_still_has_a_queued_message_goes_on_with_it(tmp_path: Path) -> None:
+    told = Told(tmp_path / "runs.db", [MASKS, Hook(seam="before_tool_call", fn=lambda c: Ask("May it?"), name="asks")])
+    told.talk.follow_up(f"also {CARD}")
+    assert (await told.talk.run("go", run_id="R")).stop_reason == "suspended"
+    (call_id,) = [p.call_id for p in told.talk.result.pending]
+    await told.talk.resume({call_id: Approve()})
+    assert told.read == ["go", "steered ****", "also ****", "followed ****"]
+    assert CARD.encode() not in every_byte(tmp_path)
+    await told.agent.aclose()
+
+
+async def test_other_hooks_are_put_to_what_stands_of_a_prompt(tmp_path: Path) -> None:
+    def stars(incoming: Any) -> Any:
+        return Interrupt("stars") if "**" in incoming.message.text else None
+
+    other = HookSet((Hook(seam="on_message", fn=stars, name="stars"), Hook(seam="before_run", fn=lambda c: None, name="looks")))
+    told = Told(tmp_path / "runs.db", [MASKS])
+    await told.talk.run(f"card {CARD}", run_id="R")
+    found = await backtest(told.agent.plan.journal, lambda loop: other)
+    assert [(d.seam, d.kind) for d in found.differences][:2] == [("on_message", "newly_blocked")] * 2
+    assert CARD not in str(found) and LOST not in str(found)
+    await told.agent.aclose()
+
+
 # --- text that was shown --------------------------------------------------------------------------
 
 
@@ -238,6 +473,29 @@ def test_after_a_death_in_the_middle_of_a_reply_what_was_shown_is_retracted_and_
         assert verify(again.plan.journal) == []
         assert (await again.resume("R")).text == "anew"
         again.plan.journal.close()
+
+    in_virtual_time(go())
+
+
+def test_what_was_shown_before_a_run_was_cancelled_is_retracted_when_it_goes_on(tmp_path: Path) -> None:
+    shown: list[str] = []
+
+    async def go() -> None:
+        agent = Agent(model=Slow(["ab"] * 5, 0.02), journal=opened(tmp_path / "runs.db"))
+        talk = agent.conversation()
+        enough = asyncio.Event()
+        talk.on("message_update", lambda e: (shown.append(e.delta), enough.set() if len(shown) == 3 else None))
+        going = asyncio.ensure_future(talk.run("go", run_id="R"))
+        await enough.wait()
+        going.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await going
+        events = [event async for event in agent.stream_resume("R")]
+        assert [e.chars for e in events if e.type == "message_retracted"] == [len("".join(shown))]
+        await asyncio.sleep(1)
+        kinds = [r.kind for r in agent.plan.journal.records("R")]
+        assert (kinds.count("released"), kinds.count("retracted"), kinds[-1]) == (1, 1, "end")
+        agent.plan.journal.close()
 
     in_virtual_time(go())
 

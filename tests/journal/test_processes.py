@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 import sqlite3
@@ -269,6 +270,30 @@ async def test_the_event_loop_never_waits_for_the_disk(tmp_path: Path, durabilit
     assert [line for line in calls if line[0] == main] == []
 
 
+async def test_the_event_loop_goes_on_while_a_thread_of_its_own_holds_the_connection(tmp_path: Path) -> None:
+    """As the one does that folds the log into the file, while it waits for the disk."""
+    journal = Journal(tmp_path / "runs.db")
+    await journal.ready()
+    held, go, waited = threading.Event(), threading.Event(), []
+
+    def hold() -> None:
+        with journal._lock:
+            held.set()
+            waited.append(go.wait(10))
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    await asyncio.to_thread(held.wait)
+    beginning = asyncio.ensure_future(journal.begin("R", ("run", 1, b"{}")))
+    await asyncio.sleep(0)
+    go.set()
+    head, lease = await beginning
+    lease.release()
+    assert (head.records, waited) == (1, [True])
+    await asyncio.to_thread(thread.join)
+    journal.close()
+
+
 async def test_calls_that_wait_for_the_disk_at_once_share_the_wait(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "runs.db")
     heads = [journal.open_run(f"R{n}", ("run", 1, b"{}")) for n in range(50)]
@@ -319,6 +344,30 @@ async def test_hundreds_of_runs_that_wait_for_the_disk_come_to_their_end(tmp_pat
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="this system does not say which files are open")
+async def test_after_the_disk_has_failed_once_nothing_is_taken_for_written_that_may_not_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Linux tells of it once, and calls what it could not write written from then on."""
+    path, sync, failing = tmp_path / "runs.db", os.fsync, [True]
+
+    def fsync(fd: int) -> None:
+        if failing and os.readlink(f"/proc/self/fd/{fd}").endswith("-wal"):
+            failing.clear()
+            raise OSError(errno.EIO, "Input/output error")
+        sync(fd)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    async with Agent(model=ScriptedModel(SAY), journal=path) as agent:
+        with pytest.raises(JournalError, match="could not be brought to the disk: Input/output error"):
+            await agent.run("go", run_id="A")
+        assert (await agent.run("go", run_id="B")).stop_reason == "completed"
+        file = sqlite3.connect(f"file:{path}?immutable=1", uri=True)  # without its log
+        assert {run_id for (run_id,) in file.execute("SELECT run_id FROM runs")} == {"A", "B"}
+        file.close()
+        assert verify(agent.plan.journal) == []
+
+
 def test_a_fork_uses_a_connection_of_its_own(tmp_path: Path) -> None:
     code = """
         import asyncio, os, sys
@@ -433,6 +482,29 @@ async def test_what_is_no_journal_is_refused_and_left_as_it_is(tmp_path: Path, m
     assert agent.plan.model.requests == []
     assert (path.read_bytes() if path.is_file() else None) == before
     await agent.aclose()
+
+
+async def test_a_path_that_utf_8_cannot_express_is_a_path(tmp_path: Path) -> None:
+    path = tmp_path / "caf\udce9 #1%20?.db"
+    async with talker(path) as agent:
+        await agent.run("go", run_id="R")
+        assert verify(agent.plan.journal) == []
+    assert b"caf\xe9 #1%20?.db" in os.listdir(os.fsencode(tmp_path))
+    assert [run.run_id for run in Journal(path, readonly=True).runs()] == ["R"]
+
+
+async def test_a_run_that_cannot_begin_its_record_ends_with_that_error(tmp_path: Path) -> None:
+    async with talker(tmp_path / "runs.db") as agent:
+        talk = agent.conversation()
+        await talk.run("one", run_id="A")
+        (tmp_path / "runs.db").unlink()
+        result = await talk.run("two", check=False)
+        assert isinstance(result.error, JournalError)
+        assert (result.stop_reason, result.error.result, result.messages) == ("error", result, ())
+        with pytest.raises(JournalError, match="is gone"):
+            await talk.run("three")
+        assert [m.text for m in talk.messages if m.role == "user"] == ["one"]
+        assert len(agent.plan.model.requests) == 1
 
 
 async def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from beforehand import Agent, Approve, Ask, Hook, ToolResult, tool
-from beforehand.answering import settle_call
+from beforehand.answering import answer_waiting, settle_call
 from beforehand.durable import load
 from beforehand.errors import JournalError, JournalUnreadable
 from beforehand.journal import Journal, verify
@@ -218,7 +218,7 @@ def chain_anew(copy: Copy, key: bytes | None) -> None:
 
 
 def test_with_a_key_even_a_whole_new_chain_is_found(copy: Copy) -> None:
-    copy.change((f"UPDATE records SET body = '{{}}' {ONE}", (2, 7)))
+    copy.change((f"UPDATE records SET body = CAST('{{}}' AS BLOB) {ONE}", (2, 7)))
     chain_anew(copy, None if copy.key is None else b"another key, guessed by somebody")
     assert bool(copy.faults()) is (copy.key is not None), "without a key a chain can be computed by anybody"
 
@@ -245,6 +245,43 @@ def test_the_wrong_key_makes_every_run_wrong(copy: Copy) -> None:
         assert [run for run, _ in copy.faults() if run] == [f"r{n}" for n in range(RUNS)]
         copy.key = None
         assert copy.faults() == [(None, None)]
+
+
+@pytest.mark.parametrize("wrong", [b"another key, guessed by somebody", b"one more such thing"])
+@pytest.mark.parametrize("runs", [0, 1])
+def test_nothing_is_written_with_another_key(tmp_path: Path, wrong: bytes, runs: int) -> None:
+    """It would make the journal look changed for those who have the right one."""
+    journal = Journal(tmp_path / "runs.db", key=KEY)
+    for n in range(runs):
+        journal.open_run(f"R{n}", ("run", 1, b"{}"))
+    assert len(journal.runs()) == runs
+    with pytest.raises(JournalUnreadable, match="signed with another key"):
+        Journal(tmp_path / "runs.db", key=wrong).open_run("S", ("run", 1, b"{}"))
+    journal.close()
+    again = Journal(tmp_path / "runs.db", key=KEY)
+    again.open_run("S", ("run", 1, b"{}"))
+    assert verify(again) == []
+    again.close()
+
+
+def test_somebody_who_has_changed_a_seal_keeps_nobody_from_writing(tmp_path: Path) -> None:
+    for change in ("UPDATE journal SET value = x'00' WHERE name IN ('seal', 'total')", "UPDATE runs SET seal = x'00'"):
+        path = tmp_path / f"{len(change)}.db"
+        journal = Journal(path, key=KEY)
+        journal.open_run("R", ("run", 1, b"{}"))
+        journal.close()
+        change_file(path, change)
+        journal.open_run("S", ("run", 1, b"{}"))
+        assert verify(journal)
+        journal.close()
+
+
+@pytest.mark.parametrize("column", ["body", "hash"])
+def test_a_record_that_is_made_to_have_no_hash_is_named_itself(copy: Copy, column: str) -> None:
+    copy.change(
+        (f"UPDATE records SET hash = X'' {ONE}", (2, 7)), (f"UPDATE records SET {column} = CAST({column} AS TEXT) {ONE}", (2, 7))
+    )
+    assert copy.faults() == [("r1", 7)]
 
 
 def put_back(path: Path, run_id: str, end: tuple[Any, ...]) -> None:
@@ -496,3 +533,32 @@ async def test_a_run_is_not_resumed_after_an_earlier_one_that_was_changed(tmp_pa
         await agent.resume("A", {"c": Approve()})
     assert len(model.requests) == 3
     await agent.aclose()
+
+
+@pytest.mark.parametrize("changed", ["R", "R/h"])
+async def test_what_a_person_says_does_not_sign_a_run_that_was_changed(tmp_path: Path, changed: str) -> None:
+    """Not the one that asked, and not those around it."""
+
+    @tool
+    async def pay() -> str:
+        raise NotImplementedError
+
+    asks = Hook(seam="before_tool_call", fn=lambda call: Ask("sure?") if call.name == "pay" else None, name="asks")
+    inner = Agent(model=ScriptedModel([tool_call("pay", id="p")]), tools=[pay], hooks=[asks])
+    path = tmp_path / "runs.db"
+    outer = Agent(
+        model=ScriptedModel([tool_call("helper", {"prompt": "go"}, id="h")]), tools=[inner.as_tool("helper", "Helps.")],
+        journal=path, journal_key=KEY,
+    )  # fmt: skip
+    async with outer:
+        assert (await outer.run("go", run_id="R")).stop_reason == "suspended"
+        change_file(
+            path, f"DELETE FROM records WHERE id = (SELECT (id << 32) + records FROM runs WHERE run_id = '{changed}')",
+            f"UPDATE runs SET records = records - 1, head = (SELECT hash FROM records WHERE records.id = (runs.id << 32) + "
+            f"runs.records - 1) WHERE run_id = '{changed}'",
+        )  # fmt: skip
+        before = verify(outer.plan.journal)
+        assert [fault.run_id for fault in before] == [changed]
+        with pytest.raises(JournalUnreadable, match=f"run {changed}"):
+            await answer_waiting(outer.plan.journal, "R", "h/p", Approve(), by="ann")
+        assert verify(outer.plan.journal) == before

@@ -48,8 +48,9 @@ class Talk:
             ]  # fmt: skip
 
         self.agent = Agent(
-            model=options.pop("model", FunctionModel(answer)), tools=[work], journal=Journal(path, durability="normal"), **options
-        )
+            model=options.pop("model", FunctionModel(answer)), tools=[work],
+            journal=Journal(path, durability="normal", raw=options.pop("raw", False)), **options,
+        )  # fmt: skip
         self.talk = self.agent.conversation(**modes)
 
     async def resume(self, run_id: str = "R", **options: Any) -> Any:
@@ -391,7 +392,7 @@ async def test_messages_that_a_turn_took_and_did_not_come_to_still_wait(tmp_path
             talk.follow_up(name)
 
     def made(path: Path, told: dict[int, Does] | None = None) -> Talk:
-        return Talk(path, told, calls=1, follow_up_mode="all", hooks=[Hook(seam="on_message", fn=no, name="no")])
+        return Talk(path, told, calls=1, follow_up_mode="all", hooks=[Hook(seam="on_message", fn=no, name="no")], raw=True)
 
     began = made(tmp_path / "whole.db", {0: say})
     assert said((await began.talk.run("go", run_id="R")).messages) == ["good", "better"]

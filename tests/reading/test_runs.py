@@ -164,6 +164,8 @@ def test_the_beginning_of_an_id_is_enough_where_only_one_run_begins_so(tmp_path:
     assert find_run(journal, "abc") == "abc"
     assert find_run(journal, "abc/") == "abc/c1"
     assert find_run(journal, "abd") == "abd"
+    with pytest.raises(UnknownRun, match="no run"):
+        find_run(journal, "\udcff")
 
 
 def test_two_runs_that_begin_so_are_named(tmp_path: Path) -> None:

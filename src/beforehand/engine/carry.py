@@ -99,8 +99,8 @@ class Carrier:
     async def _attempt(self, talk: Any, work: dict[str, Any]) -> str:
         """Why the run stopped. Raises `JournalError` where the journal is why."""
         run_id, result = work["run_id"], None
+        prompts = [message_of(message) for message in work["prompt"] or ()]
         if work["prompt"] is not None:
-            prompts = [message_of(message) for message in work["prompt"]]
             try:
                 result = await talk.run(prompts, run_id=run_id, check=False, deps=self._deps)
             except UsageError:
@@ -110,7 +110,7 @@ class Carrier:
             end = await self._journal.reading(end_after, self._journal, run_id, work["after"])
             if end is not None:
                 return str(end["stop_reason"])
-            result = await talk.resume_recorded(run_id, check=False, deps=self._deps)
+            result = await talk.resume_recorded(run_id, check=False, deps=self._deps, prompts=prompts)
         if isinstance(result.error, JournalError):
             raise result.error
         return str(result.stop_reason)

@@ -25,6 +25,7 @@ from ..journal.past import read_past
 from ..journal.pgjobs import SAID
 from ..journal.sqlite import encode
 from ..journal.store import Held
+from ..journal.withheld import was_withheld
 from ..prompts import Prompt, as_messages
 from ..results import RunResult
 from .carry import Carrier
@@ -91,7 +92,7 @@ class Engine:
 
     def _submit(self, run_id: str, work: dict[str, Any]) -> None:
         if self._client.enqueue(work["agent"], run_id, work):
-            if self.journal.has(run_id) and self.journal.first(run_id).data["prompts"] != work["prompt"]:
+            if self.journal.has(run_id) and not _may_be(self.journal.first(run_id).data["prompts"], work["prompt"]):
                 logger.warning("run %s was recorded before it was submitted: it goes on as it began", run_id)
             return
         before = next(iter(self._client.of_run(run_id)), None)
@@ -277,6 +278,13 @@ class Engine:
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
+
+
+def _may_be(recorded: list[Any], prompts: list[Any]) -> bool:
+    """Whether the prompts on record may have been these: of some it is not known, since hooks judge them."""
+    return len(recorded) == len(prompts) and all(
+        [was_withheld(there) or there == prompt for there, prompt in zip(recorded, prompts, strict=True)]
+    )
 
 
 def _some_id() -> str:

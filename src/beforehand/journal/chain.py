@@ -71,11 +71,16 @@ def link(before: bytes, record: Record, key: bytes | None = None) -> bytes:
     return chained(before, key, record.run_id, record.n, record.at, record.kind, record.body)
 
 
+def follows(before: bytes, record: Record, key: bytes | None = None) -> bool:
+    """Whether a record is as it was written, after one with the hash `before`."""
+    return record.hash != b"" and link(before, record, key) == record.hash
+
+
 def chained(before: bytes, key: bytes | None, run_id: str, n: int, at: int, kind: str, body: bytes) -> bytes:
     """`link` for a record that is not made yet."""
     try:
         content = before + f"{FORMAT}\n{run_id}\n{n}\n{at}\n{kind}\n".encode() + body
-    except TypeError:  # what is no bytes was put there by somebody else
+    except TypeError:  # what is no bytes was put there by somebody else: no record has this hash
         return b""
     return hashlib.sha256(content).digest() if key is None else hmac.digest(key, content, "sha256")
 

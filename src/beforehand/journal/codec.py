@@ -22,12 +22,14 @@ from ..events import DecisionRecord, Irreversible
 from ..frozen import FrozenDict, freeze
 from ..keys import holds_key
 from ..messages import (
-    AssistantMessage, CustomMessage, Message, Options, Request, SystemMessage, ToolMessage, ToolSpec, Usage, UserMessage, sealed,
+    LOST, AssistantMessage, CustomMessage, Message, Options, Request, SystemMessage, ToolMessage, ToolSpec, Usage, UserMessage,
+    sealed,
 )  # fmt: skip
 from ..schema import Rejected, read_object, to_json
 from ..tools import ToolResult, as_result
 from .body import text_of
 from .details import given_back, kept, read_details, write_details
+from .withheld import Keep, is_withheld, judged_later, let_pass, lost
 
 _Stored: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolMessage | CustomMessage
 
@@ -49,7 +51,7 @@ def read(value: Any, kind: Any) -> Any:
 
 def message_of(value: Any) -> Message:
     """A message from its decoded JSON."""
-    return sealed(given_back(read(value, _Stored)))
+    return sealed(given_back(read(lost(value) if is_withheld(value) else value, _Stored)))
 
 
 def result_of(value: Any) -> ToolResult:
@@ -167,17 +169,33 @@ def _read_field(name: str, value: Any, run: Any) -> Any:
     return freeze(value)
 
 
+def write_ruling(run: Any, seam: str, ruling: Any, keep: Keep, raw: bool) -> dict[str, Any]:
+    """What the hooks of a seam decided; "again", where no record can hold that. Without `raw` nothing that others take out."""
+    written: dict[str, Any] = {}
+    try:
+        if changes := ruling.changes if raw else let_pass(seam, ruling, keep):
+            written["changes"] = write_changes(changes, run)
+        if ruling.heard:
+            withheld = not raw and judged_later(run, seam, ruling.context)
+            written["heard"] = [(write_verdict(verdict, withheld), hook.name, hook.where) for verdict, hook in ruling.heard]
+    except Opaque:
+        return {"again": True}
+    return written
+
+
 # --- verdicts, effects, records, answers ---------------------------------------------------------
 
 _VERDICTS: dict[str, type[Verdict]] = {cls.__name__: cls for cls in (Block, Ask, Steer, Interrupt, End, Continue)}
 _ANSWERS: dict[str, type] = {cls.__name__: cls for cls in (Approve, Deny, Edit)}
 
 
-def write_verdict(verdict: Verdict) -> dict[str, Any]:
-    """A refusal, or an answer in place of one. Raises `Opaque`."""
+def write_verdict(verdict: Verdict, withheld: bool = False) -> dict[str, Any]:
+    """A refusal, or an answer in place of one: `withheld`, if hooks at 13 are still to judge it. Raises `Opaque`."""
     name = type(verdict).__name__
     if isinstance(verdict, Answer):
         value = verdict.value
+        if withheld:
+            return {"is": name, "withheld": True}
         if isinstance(value, AssistantMessage):
             return {"is": name, "message": value}
         try:
@@ -193,6 +211,8 @@ def read_verdict(written: dict[str, Any]) -> Verdict:
     if name == "Answer":
         if "message" in fields:
             return Answer(message_of(fields["message"]))
+        if is_withheld(fields):
+            return Answer(LOST)
         result = result_of(fields["result"])
         return Answer(result.content if result == ToolResult(result.content) else result)
     return read(fields, _VERDICTS[name])  # type: ignore[no-any-return]

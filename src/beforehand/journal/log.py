@@ -15,12 +15,12 @@ from ..emitter import Emitter
 from ..errors import HookFailed, JournalError, RunChanged, RunError
 from ..events import AgentStart, DecisionRecord, MessageRetracted
 from ..keys import place_of
-from ..messages import NO_USAGE, Message, ToolMessage, Usage
+from ..messages import LOST, NO_USAGE, Message, ToolMessage, Usage
 from ..queues import Queues
 from ..tools import ToolResult
 from .aside import lambdas_so_far
 from .buffer import Buffer
-from .codec import Opaque, write_answer, write_changes, write_decision, write_effect, write_error, write_verdict
+from .codec import write_answer, write_decision, write_effect, write_error, write_ruling
 from .details import kept, kept_all
 from .past import Past
 from .recall import Recall
@@ -29,6 +29,7 @@ from .shortened import write_shortened
 from .shown import Shown
 from .store import Store
 from .waiting import Waiting, each
+from .withheld import beside
 
 PASSED_OVER = frozenset({"ruling", "note"})
 """What may be left of a run's past where it goes live: hooks that are gone now had decided it."""
@@ -43,7 +44,7 @@ class RunLog(Recall):
         self.under_way: set[str] = set()
         """Calls whose body may be running: they have an intent and no outcome yet."""
         self._buffer = Buffer(journal, head)
-        self.add, self.write, self.give_up = self._buffer.add, self._buffer.write, self._buffer.give_up
+        self.add, self.write = self._buffer.add, self._buffer.write
         self.inside: Mapping[str, list[DecisionRecord]] = {}
         """What was decided in the runs of sub-agents, by the call in which they were made."""
         self._calls = 0 if past is None else sum(1 for call in past.calls.values() if call.outcome is not None)
@@ -66,12 +67,17 @@ class RunLog(Recall):
         """The run starts. While it goes over its past nobody hears of it: they have heard it before."""
         run.journal = self
         run.store = self.storing(run.store)
-        self.waiting = Waiting(run.queues, run.run_id, self.add, self.past)
+        self.waiting = Waiting(run.queues, run.run_id, self.add, self.intake.keep, self.past)
+        self.intake.number_of = self.waiting.number_of
         if self.past is not None:
             self._listeners, run.events = run.events, Emitter()
             # What is said from now on belongs after the past.
             run.queues = Queues(run.queues.steering_mode, run.queues.follow_up_mode)
             self.refill(run)
+
+    def _queued(self, number: int | None, written: Any) -> Message:
+        message = super()._queued(number, written)
+        return (self.waiting.here(number) if message.text == LOST else None) or message
 
     def requeue(self, run: Any) -> None:
         """Nothing on record takes anything more: what waited then waits again, and what was said since waits behind it."""
@@ -88,6 +94,7 @@ class RunLog(Recall):
         """The record ends here: from now on the run decides and acts."""
         if self.live:
             return
+        self.intake.check(self.head.run_id, self.past)
         left = next((item.kind for item in self.line if item.kind not in PASSED_OVER), None)
         if left is not None:
             raise RunChanged(
@@ -128,6 +135,7 @@ class RunLog(Recall):
                 f"{message.role} one, so its tools or hooks are not those it began with"
             )
         self._seen += 1
+        self.intake.stored(recorded)
         return recorded
 
     def _record(self, message: Message) -> None:
@@ -136,12 +144,15 @@ class RunLog(Recall):
             if result is not None and result.content is message.content and result.details is message.details:
                 self.add("message", {"of": message.tool_call_id})
                 return
-        self.add("message", kept(message))
+        if self.past is not None and message.text == LOST:
+            self.intake.check(self.head.run_id, self.past)
+        self.add("message", beside(kept(message), self.intake.stored(message)))
 
     # --- turns ---
 
     def turn(self, run: Any, cause: str | None, incoming: Sequence[Message]) -> None:
         """A turn begins with these messages. Those from the queues are recorded: nothing else would bring them back."""
+        self.intake.begins(incoming, of_prompts=cause is None)
         if self._next("turn") is None:
             data: dict[str, Any] = {"number": run.turn, "cause": cause}
             if cause is not None:  # the first turn's messages are the run's prompts
@@ -150,6 +161,7 @@ class RunLog(Recall):
 
     def took(self, messages: Sequence[Message]) -> None:
         """The first turn took these messages from the queue, after its prompts."""
+        self.intake.begins(messages, of_prompts=False)
         if self._next("took") is None:
             self.add("took", self.waiting.taken(messages))
 
@@ -201,14 +213,9 @@ class RunLog(Recall):
             if isinstance(failed, HookFailed):
                 data["failed"] = write_error(failed)
         else:
-            try:
-                if ruling.changes:
-                    data["changes"] = write_changes(ruling.changes, run)
-                if ruling.heard:
-                    data["heard"] = [(write_verdict(verdict), hook.name, hook.where) for verdict, hook in ruling.heard]
-            except Opaque:
-                data.pop("changes", None)
-                data["again"] = True
+            data |= write_ruling(run, seam, ruling, self.intake.keep, self.journal.raw)
+            if self.intake.passes(seam, ruling):
+                data["prompts"] = kept_all(ruling.context.messages)
         if fired := self._new_counts(run):
             data["fired"] = fired
         if lambdas := lambdas_so_far(run, call_id):
@@ -366,6 +373,12 @@ class RunLog(Recall):
             await self.go_live(run)
             if not isinstance(error, JournalError):
                 self.add("failed", write_error(error))
+        self.intake.over()
+
+    async def give_up(self) -> None:
+        """The run is cut short from outside: what was put down, or shown, is written if that is possible."""
+        self._shown.record()
+        await self._buffer.give_up()
 
     async def ended(self, run: Any) -> None:
         """The run is over, or waits for a person. Durable when this returns."""
@@ -375,7 +388,7 @@ class RunLog(Recall):
         else:
             data: dict[str, Any] = {
                 "stop_reason": run.stop_reason or "completed", "reason": run.reason, "usage": run.usage, "cost": run.usage_cost,
-                "turns": run.turn, "calls": self._calls, "decisions": len(run.decisions), **_shortened(run),
+                "turns": run.turn, "calls": self._calls, "decisions": len(run.decisions), **self.intake.first, **_shortened(run),
             }  # fmt: skip
             if run.error is not None:
                 data["error"] = write_error(run.error)

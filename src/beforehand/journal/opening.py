@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,9 @@ from urllib.parse import quote
 from ..errors import JournalError, JournalUnreadable
 from .connection import Connection, connect
 from .layout import FILE_FORMAT, LAYOUTS, TABLE, Layout
+from .lease import Leases
 from .readonly import connect_readonly
-from .total import TOTAL, packed, seal_of_facts
+from .total import TOTAL, is_key, packed, seal_of_facts, wrong_key
 
 BUSY_SECONDS = 30.0
 """How long a write waits for another process's, away from the event loop."""
@@ -40,7 +43,7 @@ def open_database(path: Path, key: bytes | None, readonly: bool) -> tuple[Connec
         if readonly:
             db = connect_readonly(path, BUSY_SECONDS)
         else:
-            db = connect(f"file:{quote(str(path.absolute()))}?mode=rwc", BUSY_SECONDS)
+            db = connect(f"file:{quote(os.fsencode(path.absolute()))}?mode=rwc", BUSY_SECONDS)
     except sqlite3.OperationalError as error:
         raise JournalUnreadable(f"the journal {path} cannot be opened: {error}") from None
     except sqlite3.DatabaseError as error:
@@ -84,6 +87,10 @@ def _prepare(db: sqlite3.Connection, path: Path, key: bytes | None, readonly: bo
         raise JournalUnreadable(f"{path} is signed: give the key it was made with")
     if not signed and key is not None:
         raise JournalUnreadable(f"{path} is not signed, but a key was given: a key is chosen when a journal is made")
+    if signed and key is not None and not readonly:
+        last = db.execute("SELECT run_id, records, head, seal FROM runs ORDER BY id DESC LIMIT 1").fetchone()
+        if not is_key(key, dict(db.execute("SELECT name, value FROM journal")), last):
+            raise JournalUnreadable(wrong_key(path))
     if tables and not readonly:
         with contextlib.suppress(sqlite3.OperationalError):  # a full disk: whoever writes says so
             db.execute(BEGIN_LOG)
@@ -104,6 +111,26 @@ def _create(db: sqlite3.Connection, key: bytes | None) -> None:
     except BaseException:
         db.execute("ROLLBACK")
         raise
+
+
+def write_again(path: Path, leases: Leases) -> None:
+    """Bring to the disk what an fsync could not. Raises `OSError`.
+
+    The system tells of that once, and may take for written what is not. The log still holds it for whoever reads it now, so
+    it is written into the file from there, and a new log is begun.
+    """
+    leases.opened()
+    try:
+        with contextlib.closing(sqlite3.connect(path, timeout=1, isolation_level=None)) as db:
+            db.execute("PRAGMA synchronous = FULL")
+            busy, *_ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            if busy:
+                raise OSError(errno.EBUSY, "others are reading it")
+            db.execute(BEGIN_LOG)
+    except sqlite3.Error as error:
+        raise OSError(errno.EIO, str(error)) from None
+    finally:
+        leases.closed()
 
 
 # --- what goes wrong -----------------------------------------------------------------------------

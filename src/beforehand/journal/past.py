@@ -17,9 +17,10 @@ from ..errors import JournalUnreadable
 from ..events import DecisionRecord
 from ..messages import Message, ToolMessage
 from ..seams import BY_NAME
-from .chain import Record, link
+from .chain import Record, follows
 from .codec import message_of, read_decision, result_of
 from .queries import no_start
+from .withheld import find_message, find_prompts
 
 LINE = frozenset({
     "turn", "took", "compacting", "instructions", "request", "reply", "direct", "ruling", "failed", "retried",
@@ -106,6 +107,8 @@ class Past(msgspec.Struct):
     """The call whose body said it, of those that came from one, by number."""
     cleared: set[int] = msgspec.field(default_factory=set)
     """The numbers of those that were taken back."""
+    prompts: list[Any] = []
+    """What the first turn was to take in: the prompts, as hooks at 1 had shaped them."""
 
     def waiting(self) -> dict[int, dict[str, Any]]:
         """What has come into the queues and no turn has taken, by number. To be asked before the line is gone over."""
@@ -139,7 +142,7 @@ def unreadable(record: Record, error: Exception) -> JournalUnreadable:
 def check_chain(records: Sequence[Record], before: bytes, key: bytes | None) -> int | None:
     """The number of the first record that is not as it was written, `None` if all are. `before` is what the first follows."""
     for place, record in enumerate(records, records[0].n if records else 1):
-        if record.n != place or link(before, record, key) != record.hash:
+        if record.n != place or not follows(before, record, key):
             return place
         before = record.hash
     return None
@@ -191,7 +194,8 @@ class _Reader:
     """Takes one record after the other. What a failure left behind is forgotten: the run goes on from before it."""
 
     def __init__(self, start: dict[str, Any]) -> None:
-        self.past = Past(start, deque(), {}, [], queued=dict(enumerate(start.get("queued", ()), 1)))
+        queued = dict(enumerate(start.get("queued", ()), 1))
+        self.past = Past(start, deque(), {}, [], queued=queued, prompts=start["prompts"])
         self.open_request: tuple[int, int] | None = None
         self.at_failure: tuple[int, int] | None = None
         """Where the line and the messages end that still count."""
@@ -214,6 +218,7 @@ class _Reader:
                 self._take_notes(data)
             if "failed" in data:
                 self.failing.append(data)
+            find_prompts(past, data)
             if data["seam"] == "authorize_request":
                 self.before_reply = len(past.decisions)
             if data["seam"] in FOR_CALLS:
@@ -223,6 +228,7 @@ class _Reader:
             self._line(kind, data)
         elif kind == "message":
             past.messages.append(self._message(data))
+            find_message(past, data)
         elif kind == "intent":
             self._call(data["call"]).intent = data
         elif kind == "outcome":
@@ -277,6 +283,8 @@ class _Reader:
                 past.beside[data.get("by", "")] = data
             return
         item = Item(kind, data)
+        if kind == "ruling" and past.line and "over" in past.line[-1].data and past.line[-1].data["seam"] == data["seam"]:
+            past.line.pop()  # its hooks have been asked again since then
         if kind == "request":
             self.open_request = len(past.line), len(past.messages)
             self.before_reply = len(past.decisions)

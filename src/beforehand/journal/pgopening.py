@@ -6,7 +6,8 @@ import importlib
 from typing import Any
 
 from ..errors import ConfigError, JournalError, JournalUnreadable
-from .total import TOTAL, Sums, seal_of_facts
+from .pgtotal import is_kept, sums_of
+from .total import TOTAL, Sums, is_key, seal_of_facts, wrong_key
 
 FORMATS = (1, 2)
 """Of the tables, not of the records in them. Since 2 a signed journal has totals."""
@@ -173,12 +174,29 @@ def prepare(db: Any, where: str, key: bytes | None, readonly: bool) -> None:
         raise JournalUnreadable(f"{where} is signed: give the key it was made with")
     if not signed and key is not None:
         raise JournalUnreadable(f"{where} is not signed, but a key was given: a key is chosen when a journal is made")
+    if key is not None and not readonly:
+        try:
+            right = is_key(key, *_signed(db))
+        except error as problem:
+            raise lost(where, problem) from None
+        if not right:
+            raise JournalUnreadable(wrong_key(where))
 
 
 def _found(db: Any) -> tuple[int, bool] | None:
     (there,) = db.execute("SELECT to_regclass('beforehand.journal') IS NOT NULL").fetchone()
     row = db.execute("SELECT format, signed FROM beforehand.journal").fetchone() if there else None
     return row if row is None else (row[0], row[1])
+
+
+def _signed(db: Any) -> tuple[dict[str, Any], tuple[Any, ...] | None]:
+    """What stands beside the chain, and the end of the run opened last, as of one moment: others may be writing."""
+    with db.transaction():
+        db.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        opened, head, sealed = db.execute("SELECT opened, head, seal FROM beforehand.journal").fetchone()
+        facts = {"opened": opened, "head": head, "seal": sealed, **({TOTAL: sums_of(db)} if is_kept(db) else {})}
+        last = db.execute("SELECT run_id, records, head, seal FROM beforehand.runs ORDER BY id DESC LIMIT 1").fetchone()
+    return facts, last
 
 
 def _create(db: Any, key: bytes | None) -> None:

@@ -99,6 +99,7 @@ class _End(msgspec.Struct):
     reason: str | None = None
     error: _Error | None = None
     calls: int = 0
+    prompt: str = ""
 
 
 _start = msgspec.json.Decoder(_Start).decode
@@ -118,7 +119,8 @@ def summary_of(journal: Store, row: RunRow) -> RunSummary:
     try:
         start = _start(row.first.body)
         facts |= {"agent": start.agent, "prompt": _beginning(start.prompts)}
-        facts |= _ended(_end(row.last.body)) if row.last.kind == "end" else _not_ended(journal, row.run_id)
+        found = _ended(_end(row.last.body)) if row.last.kind == "end" else _not_ended(journal, row.run_id)
+        facts |= found if found.get("prompt") else {**found, "prompt": facts["prompt"]}
     except (JournalUnreadable, *MALFORMED) as error:
         facts |= {"state": "unreadable", "why": str(error)}
     return RunSummary(run_id=row.run_id, parent=row.parent, started=row.first.at, last=row.last.at, records=row.records, **facts)
@@ -129,7 +131,7 @@ def _ended(end: _End) -> dict[str, Any]:
     why = end.error.text if end.error is not None else end.reason
     if state == "ended":
         why = end.stop_reason if why is None else f"{end.stop_reason}: {why}"
-    return {"state": state, "turns": end.turns, "calls": end.calls, "why": why}
+    return {"state": state, "turns": end.turns, "calls": end.calls, "why": why, "prompt": _words(end.prompt)}
 
 
 def _not_ended(journal: Store, run_id: str) -> dict[str, Any]:
@@ -138,7 +140,10 @@ def _not_ended(journal: Store, run_id: str) -> dict[str, Any]:
     if past.end is not None:  # it has ended since the list was made
         return _ended(msgspec.convert(past.end, _End))
     turns = sum(1 for item in past.line if item.kind == "turn")
-    facts = {"turns": turns, "calls": sum(1 for call in past.calls.values() if call.outcome is not None)}
+    facts = {
+        "turns": turns, "calls": sum(1 for call in past.calls.values() if call.outcome is not None),
+        "prompt": _beginning(past.prompts),
+    }  # fmt: skip
     if going_on:
         return {**facts, "state": "running"}
     if past.suspended is not None:
@@ -153,8 +158,12 @@ def _beginning(prompts: list[dict[str, Any]]) -> str:
         if isinstance(content, list):
             content = "".join([str(part.get("text", "")) for part in content if isinstance(part, dict)])
         if content:
-            return " ".join(str(content)[: PROMPT_CHARS * 2].split())[:PROMPT_CHARS]
+            return _words(str(content))
     return ""
+
+
+def _words(text: str) -> str:
+    return " ".join(text[: PROMPT_CHARS * 2].split())[:PROMPT_CHARS]
 
 
 def in_families(runs: list[RunSummary]) -> list[tuple[int, RunSummary]]:

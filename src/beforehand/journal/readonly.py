@@ -7,6 +7,7 @@ reads the file as one that nobody changes, or, if its log still holds the newest
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import sqlite3
 import tempfile
@@ -33,7 +34,7 @@ def connect_readonly(path: Path, timeout: float) -> Connection:
 
 
 def _connect(path: Path, how: str, timeout: float) -> Connection:
-    where = f"file:{quote(str(path.absolute()))}?{how}"
+    where = f"file:{quote(os.fsencode(path.absolute()))}?{how}"
     return connect(where, timeout)
 
 

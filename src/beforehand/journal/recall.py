@@ -24,6 +24,7 @@ from .codec import (
     message_of, read, read_answer, read_changes, read_decision, read_effect, read_error, read_verdict, result_of,
 )  # fmt: skip
 from .past import Item, Past, PastCall
+from .withheld import Intake, is_withheld
 
 _NOTHING: deque[Item] = deque()
 
@@ -74,6 +75,7 @@ class Recall:
 
     def __init__(self, past: Past | None) -> None:
         self.past, self.live = past, past is None
+        self.intake = Intake()
         self._fired: dict[str, int] = {}
         self._left: list[Message] = []
         self._numbered: dict[int, tuple[int, Message]] = {}
@@ -118,11 +120,16 @@ class Recall:
 
     def _put_back(self, queues: Queues, data: dict[str, Any]) -> None:
         for written, number in zip_longest(data.get("took", ()), data.get("queued", ())):
-            message = message_of(written)
+            message = self._queued(number, written)
             self._left = [m for m in self._left if (m != message if number is None else self._number_of(m) != number)]
             if number is not None:
                 self._numbered[id(message)] = number, message
             (queues.steering if message.origin == "steer" else queues.follow_up).append(message)
+
+    def _queued(self, number: int | None, written: dict[str, Any]) -> Message:
+        """A message that a turn took from the queues."""
+        assert self.past is not None
+        return message_of(self.past.queued.get(number, written) if number else written)
 
     def _number_of(self, message: Message) -> int | None:
         number, _ = self._numbered.get(id(message), (None, None))
@@ -186,8 +193,10 @@ class Recall:
         if call is None:
             return None
         rulings = call.rulings.get(seam)
-        if rulings:
-            return rulings.popleft()
+        while rulings:
+            data = rulings.popleft()
+            if call.outcome is not None or not any([is_withheld(verdict) for verdict, *_ in data.get("heard", ())]):
+                return data
         over = call.outcome is not None or (call.intent is not None and seam != "after_tool_call")
         return {} if over else None  # a hook that is new since then comes too late for this call
 

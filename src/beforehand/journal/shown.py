@@ -25,7 +25,8 @@ class Shown:
             self._soon = asyncio.get_running_loop().call_later(RELEASE_SECONDS, self.record)
 
     def record(self) -> None:
-        self._soon = None
+        """Put down what is not yet."""
+        self._stop()
         for (message_id, kind), pieces in self._pieces.items():
             text = "".join(pieces)
             self._add("released", {"message": message_id, "kind": kind, "text": text, "chars": len(text)})
@@ -34,6 +35,9 @@ class Shown:
     def forget(self) -> None:
         """It is in the history now, or retracted."""
         self._pieces.clear()
+        self._stop()
+
+    def _stop(self) -> None:
         if self._soon is not None:
             self._soon.cancel()
             self._soon = None

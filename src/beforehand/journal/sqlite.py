@@ -16,7 +16,7 @@ from ..errors import ConfigError, JournalError
 from .body import encode as encode
 from .chain import chained, seal
 from .lease import Lease, leases_at
-from .opening import BEGIN_LOG, BUSY_SECONDS, JournalBusy, RunExists, as_error, open_database
+from .opening import BEGIN_LOG, BUSY_SECONDS, JournalBusy, RunExists, as_error, open_database, write_again
 from .connection import Connection
 from .contents import SqliteContents
 from .files import Files
@@ -53,8 +53,8 @@ class Journal(Queries):
 
     `durability="full"` waits for the disk (fsync, off the event loop) at intents, approvals and the ends of runs; `"normal"`
     survives the end of the process, not of the machine. `key` signs the records. `raw=True` also keeps what a tool gave
-    before the hooks at 13. `readonly=True` never makes or changes a file. Raises `JournalUnreadable` for a file that is
-    no journal, or one of a newer version.
+    before the hooks at 13, and what people said before those at 1 and 10. `readonly=True` never makes or changes a file.
+    Raises `JournalUnreadable` for a file that is no journal, or one of a newer version.
     """
 
     def __init__(
@@ -79,11 +79,12 @@ class Journal(Queries):
         self._db: Connection | None = None
         self._layout: Layout  # both once it is open
         self._files: Files
-        self._folding = self._emptying = False
+        self._folding = False
         self._commits = self._folded = 0
         self._syncing = threading.Lock()
         self._wal: int | None = None
         self._durable = 0
+        self._unsure = False  # whether an fsync has failed
         self._syncs: dict[asyncio.AbstractEventLoop, asyncio.Future[None]] = {}
 
     def __repr__(self) -> str:
@@ -176,9 +177,8 @@ class Journal(Queries):
     def _try_to_write(self, wait: float) -> sqlite3.Connection | None:
         """Begin a transaction, with our lock held, unless somebody else is writing."""
         self._after_fork()
-        if wait == 0 and self._emptying:  # our own lock is held for long only then
+        if not self._lock.acquire(blocking=wait > 0):  # whoever holds it may be waiting for the disk
             return None
-        self._lock.acquire()
         try:
             db = self._db or self.db
             db.execute("BEGIN IMMEDIATE")
@@ -320,6 +320,8 @@ class Journal(Queries):
         with self._syncing:
             written = self._commits
             try:
+                if self._unsure:
+                    write_again(self.path, self._leases)
                 if self._wal is None:
                     self._wal = os.open(self.path.with_name(self.path.name + "-wal"), os.O_RDWR)
                     if os.name == "posix":  # the name of a new file is durable with its folder only
@@ -328,8 +330,9 @@ class Journal(Queries):
                         os.close(folder)
                 os.fsync(self._wal)
             except OSError as error:
+                self._unsure = True
                 raise JournalError(f"the journal {self.path} could not be brought to the disk: {error.strerror}") from None
-            self._durable = written
+            self._durable, self._unsure = written, False
 
     def _fold(self) -> None:
         """Move the log into the file when it has grown, in a thread: that waits for the disk."""
@@ -344,7 +347,6 @@ class Journal(Queries):
                 reader.execute("BEGIN")
                 reader.execute("SELECT 1 FROM journal").fetchone()  # while somebody reads the log, nobody begins it anew
                 db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()  # most of it, while others write
-                self._emptying = True
                 with self._lock:
                     reader.execute("COMMIT")
                     db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
@@ -353,7 +355,7 @@ class Journal(Queries):
         except sqlite3.Error:
             pass  # another time
         finally:
-            self._folding = self._emptying = False
+            self._folding = False
             self._leases.closed()
 
     def contents(self) -> SqliteContents:

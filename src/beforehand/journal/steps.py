@@ -11,6 +11,7 @@ from ..frozen import Frozen
 from ..seams import BY_NAME
 from .chain import Record
 from .past import MALFORMED, unreadable
+from .withheld import is_withheld
 
 STEPS: dict[str, str] = {
     "run": "agent, model, provider, prompts, tools, hooks, follows (the run before it), history (how many messages), "
@@ -301,7 +302,7 @@ def silent(ruling: dict[str, Any]) -> tuple[list[str], list[str]]:
 
 def text_of(message: dict[str, Any], kind: str = "text") -> str:
     """The text of a message or a result as it is recorded; what is no text is named in brackets."""
-    content = message.get("content", "")
+    content = "[withheld]" if is_withheld(message) else message.get("content", "")
     if isinstance(content, str):
         return content if kind == "text" else ""
     return "".join([_part(part, kind) for part in content])

@@ -43,7 +43,8 @@ class Contents(Protocol):
 class Store(Protocol):
     """A journal. Coroutines are for the event loop and never hold it up; the other functions may wait for a network.
 
-    `path` names it in messages, `raw` says whether what a tool gave before the hooks at 13 is kept too.
+    `path` names it in messages, `raw` says whether what a tool gave before the hooks at 13 is kept too, and
+    what people said before those at 1 and 10.
     """
 
     raw: bool

@@ -13,7 +13,7 @@ import sqlite3
 from typing import Any
 
 from ..errors import JournalUnreadable
-from .chain import Record, link
+from .chain import Record, follows
 from .layout import Layout
 from .queries import Head
 
@@ -29,7 +29,7 @@ def drop_torn(db: sqlite3.Connection, layout: Layout, key: bytes | None, head: H
     records, before = db.execute("SELECT records, head FROM runs WHERE id = ?", (head.row,)).fetchone()
     behind = [Record(head.run_id, *row) for row in db.execute(layout.after, {"run": head.row, "n": records})]
     for record in behind:
-        if record.kind in KEPT or link(before, record, key) == record.hash:
+        if record.kind in KEPT or follows(before, record, key):
             raise cut_off(head.run_id, record.n, records)
         before = record.hash
     for record in behind:

@@ -115,6 +115,23 @@ def wrong_total(key: bytes | None, kept: Any, records: int, seals: Sequence[byte
     return None if written == records else f"{written} records were written in all, {records} are here"
 
 
+def is_key(key: bytes, facts: dict[str, Any], last: tuple[Any, ...] | None) -> bool:
+    """Whether a journal was signed with this key: nothing that is signed in it would fit to another one.
+
+    `last` are the id, the number of records, the head and the seal of the run opened last. One of the seals is enough: what
+    somebody has changed is for `verify` to find.
+    """
+    return (
+        facts.get("seal") == seal_of_facts(key, facts, facts.get("opened"), facts.get("head"))
+        or (TOTAL in facts and unpacked(key, facts[TOTAL]) is not None)
+        or (last is not None and last[3] == seal(key, *last[:3]))
+    )
+
+
+def wrong_key(where: Any) -> str:
+    return f"{where} is signed with another key: give the one it was made with (if this is it, see `beforehand verify`)"
+
+
 def seal_of_facts(key: bytes | None, facts: dict[str, Any], opened: Any, head: Any) -> bytes:
     """The seal over how many runs were opened, which was the last, and whether there is a total, and how far it had come."""
     if TOTAL not in facts:

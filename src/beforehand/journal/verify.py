@@ -7,7 +7,7 @@ import contextlib
 import msgspec
 
 from ..frozen import Frozen
-from .chain import KINDS, Record, link, seal
+from .chain import KINDS, Record, follows, seal
 from .store import Contents, Store
 from .total import TOTAL, seal_of_facts, wrong_total
 
@@ -93,7 +93,7 @@ def _check_run(
                 fault = Fault(run_id, seen, f"it is missing (the next that is here is {n})")
             elif kind not in KINDS:
                 fault = Fault(run_id, n, f"its kind {kind!r} is unknown")
-            elif link(before, Record(run_id, n, at, kind, body), key) != found:
+            elif not follows(before, Record(run_id, n, at, kind, body, found), key):
                 fault = Fault(run_id, n, "it was changed, moved or put in: its hash does not follow from the one before")
         before = found
     return fault, first, before, seen

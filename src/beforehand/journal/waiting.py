@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
 
-from ..messages import Message
+from ..messages import LOST, Message
 from ..queues import Queues
 from .codec import message_of
-from .details import kept, kept_all
 from .past import Past
+from .withheld import Keep, was_withheld
 
 _body: ContextVar[tuple[str, str] | None] = ContextVar("_body", default=None)
 """The run and the call whose body runs here, of a run on record."""
@@ -50,8 +50,10 @@ def begin_waiting(queues: Queues, run_id: str, prompts: Sequence[Message]) -> li
 class Waiting:
     """Keeps the record of the queues of one conversation, for as long as one run of it goes on."""
 
-    def __init__(self, queues: Queues, run_id: str, add: Callable[[str, Any], None], past: Past | None) -> None:
-        self.queues, self._run_id, self._add = queues, run_id, add
+    def __init__(
+        self, queues: Queues, run_id: str, add: Callable[[str, Any], None], keep: Keep, past: Past | None
+    ) -> None:  # fmt: skip
+        self.queues, self._run_id, self._add, self._keep = queues, run_id, add, keep
         self._loop = asyncio.get_running_loop()
         self._closed = False
         self._again: list[Message] = []
@@ -71,6 +73,10 @@ class Waiting:
 
     def number_of(self, message: Message) -> int | None:
         return self.queues.number_in(self._run_id, message)
+
+    def here(self, number: int) -> Message | None:
+        """The message of this number, if the conversation still has it."""
+        return next((m for of, n, m in (self.queues.numbers or {}).values() if (of, n) == (self._run_id, number)), None)
 
     def _take_up(self, past: Past) -> None:
         """Of a run that goes on, what is to be queued again: not what the conversation has in its queues all the same.
@@ -116,7 +122,7 @@ class Waiting:
             if self.number_of(message) is None and (came is None or message is came):
                 self._last += 1
                 self.queues.number(message, self._run_id, self._last)
-                self._add("queued", {"number": self._last, "message": kept(message), **({} if by is None else {"by": by})})
+                self._add("queued", {"number": self._last, "message": self._keep(message), **({} if by is None else {"by": by})})
 
     def _speaker(self) -> str | None:
         """The call of this run whose body the code belongs to that speaks here."""
@@ -141,12 +147,18 @@ class Waiting:
     def _was_said(self, came: Message, by: str) -> bool:
         """Whether the body that runs again had said this. Then it waits already, or was taken back, and leaves the queue."""
         said = self._said.get(by, [])
-        place = next((place for place, (_, message) in enumerate(said) if message == came), None)
+        place = next((place for place, (number, message) in enumerate(said) if message == came or self._is_hidden(number)), None)
         if place is None:
             return False
-        del said[place]
+        number, _ = said.pop(place)
         self.queues.stored(came)
+        if (notice := self.here(number)) is not None and notice.text == LOST:  # now it is known again what was said
+            self.queues.replace(notice, came)
         return True
+
+    def _is_hidden(self, number: int) -> bool:
+        """Whether what this message said cannot be compared: hooks were still to judge it when it came."""
+        return self._past is not None and was_withheld(self._past.queued[number])
 
     def clear(self) -> None:
         """Everything is about to be taken out of the queues. From any thread."""
@@ -177,7 +189,7 @@ class Waiting:
 
     def taken(self, messages: Sequence[Message]) -> dict[str, Any]:
         """What to record of messages that a turn takes."""
-        taken: dict[str, Any] = {"took": kept_all(messages)}
+        taken: dict[str, Any] = {"took": [self._keep(message) for message in messages]}
         numbers = [self.number_of(message) for message in messages]
         if any(numbers):
             taken["queued"] = numbers
