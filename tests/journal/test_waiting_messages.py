@@ -16,7 +16,7 @@ from beforehand.errors import NetworkError
 from beforehand.hooks.registry import HookSet
 from beforehand.journal import FORMAT, Journal, Record, verify
 from beforehand.journal.past import read_past
-from beforehand.messages import Message
+from beforehand.messages import LOST, Message
 from beforehand.testing import FunctionModel, text, tool_call
 
 from journal.cutting import all_records, cut, parents
@@ -246,6 +246,30 @@ async def test_what_a_repeated_tool_says_again_is_said_once(tmp_path: Path, mode
         assert came.keys() | lost >= expected.keys(), end
         assert set(came.values()) == {1}, (end, came)
         assert verify(resumed.store) == []
+        await resumed.agent.aclose()
+
+
+async def test_what_a_repeated_tool_says_again_is_known_again_though_hooks_were_still_to_judge_it(tmp_path: Path) -> None:
+    """Until a hook at 10 has let a message pass, what it says is on no record: the tool that says it again has it."""
+    loud = Hook(seam="on_message", fn=lambda m: Replace(message=UserMessage(m.message.text.upper(), origin=m.message.origin))
+                if m.message.role == "user" else None)  # fmt: skip
+
+    def made(path: Path) -> Talk:
+        return Talk(path, {0: lambda talk: (talk.steer("one"), talk.steer("two"))}, calls=1, hooks=[loud], steering_mode="all")
+
+    whole = made(tmp_path / "whole.db")
+    assert said((await whole.talk.run("go", run_id="R")).messages) == ["ONE", "TWO"]
+    records, of = all_records(tmp_path / "whole.db"), parents(tmp_path / "whole.db")
+    await whole.agent.aclose()
+    begun = next(i for i, record in enumerate(records) if record.kind == "message") + 1
+    for end in range(begun, len(records)):
+        cut(records[:end], of, tmp_path / f"{end}.db").close()
+        resumed = made(tmp_path / f"{end}.db")
+        over = any(r.kind == "outcome" for r in records[:end])  # then it does not say it again
+        judged = sum(r.kind == "ruling" and r.data["turn"] == 2 and "decisions" in r.data for r in records[:end])
+        expected = [*["ONE", "TWO"][:judged], *[LOST.upper()] * (2 - judged)] if over else ["ONE", "TWO"]
+        assert said((await resumed.resume()).messages) == expected, end
+        assert verify(resumed.agent.plan.journal) == []
         await resumed.agent.aclose()
 
 

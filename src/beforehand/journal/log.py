@@ -25,7 +25,7 @@ from .details import kept, kept_all
 from .past import Past
 from .recall import Recall
 from .queries import Head
-from .shortened import write_shortened
+from .shortened import shortened_of
 from .shown import Shown
 from .store import Store
 from .waiting import Waiting, each
@@ -384,20 +384,14 @@ class RunLog(Recall):
         """The run is over, or waits for a person. Durable when this returns."""
         self.waiting.close()
         if run.stop_reason == "suspended":
-            self.add("suspended", {"turn": run.turn, "calls": self._calls, "pending": run.pending, **_shortened(run)})
+            self.add("suspended", {"turn": run.turn, "calls": self._calls, "pending": run.pending, **shortened_of(run)})
         else:
             data: dict[str, Any] = {
                 "stop_reason": run.stop_reason or "completed", "reason": run.reason, "usage": run.usage, "cost": run.usage_cost,
-                "turns": run.turn, "calls": self._calls, "decisions": len(run.decisions), **self.intake.first, **_shortened(run),
+                "turns": run.turn, "calls": self._calls, "decisions": len(run.decisions), **self.intake.first,
+                **shortened_of(run),
             }  # fmt: skip
             if run.error is not None:
                 data["error"] = write_error(run.error)
             self.add("end", data)
         await self.write(durable=True)
-
-
-def _shortened(run: Any) -> dict[str, Any]:
-    """What the conversation goes on from, where that is not all that was said."""
-    if run.lasting is None:
-        return {}
-    return {"shortened": write_shortened(run.history.view(), run.lasting.view(), run.removed)}

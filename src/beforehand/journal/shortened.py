@@ -17,3 +17,10 @@ def write_shortened(whole: Sequence[Message], left: Sequence[Message], removed: 
 def read_shortened(data: dict[str, Any], whole: Sequence[Message]) -> tuple[list[Message], tuple[Message, ...]]:
     """What is left, and what was removed."""
     return list(read_messages(data["left"], whole)), read_messages(data["removed"], whole)
+
+
+def shortened_of(run: Any) -> dict[str, Any]:
+    """What the conversation goes on from, where that is not all that was said."""
+    if run.lasting is None:
+        return {}
+    return {"shortened": write_shortened(run.history.view(), run.lasting.view(), run.removed)}
