@@ -139,6 +139,7 @@ class Shadow:
         if spec.kind == "save" or (self.own is not None and not spec.inherited) or (self.again and spec.value is None):
             return
         if self.again and _is_lost(context):
+            self._gone(run, spec, Made(*decided))
             return
         self.judged += 1
         self._count_as_then(run)

@@ -202,6 +202,8 @@ def _signed(db: Any) -> tuple[dict[str, Any], tuple[Any, ...] | None]:
 def _create(db: Any, key: bytes | None) -> None:
     with db.transaction():
         db.execute("SELECT pg_advisory_xact_lock(%s)", (_MAKING,))
+        if _found(db) is not None:  # somebody was quicker, and may be writing: to make it again would wait for him, and he for us
+            return
         db.execute(_SCHEMA)
         db.execute(
             "INSERT INTO beforehand.journal (format, signed, opened, head, seal) VALUES (%s, %s, 0, '', %s) "
