@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -428,6 +429,28 @@ async def test_the_command_says_what_a_rule_file_would_have_changed(tmp_path: Pa
     *differences, counts = [json.loads(line) for line in strict.stdout.splitlines()]
     assert [d["kind"] for d in differences] == ["newly_blocked"]
     assert counts["newly_blocked"] == 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no terminals to open there")
+async def test_who_looks_on_sees_how_far_it_is_and_others_are_told_what_changed_alone(tmp_path: Path) -> None:
+    await recorded(tmp_path / "runs.db", conversation(10), hooks=())
+    (tmp_path / "rules.json").write_text(json.dumps([RULE]))
+    arguments = ("--journal", str(tmp_path / "runs.db"), "--hooks", str(tmp_path / "rules.json"))
+    ours, terminal = os.openpty()
+
+    looked_at = subprocess.run(
+        [sys.executable, "-m", "beforehand", "backtest", *arguments],
+        env={**os.environ, "TERM": "xterm"}, stdout=subprocess.PIPE, stderr=terminal, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    os.close(terminal)
+    shown = os.read(ours, 65536).decode()
+    os.close(ours)
+    unseen = command(*arguments)
+
+    assert "going over the runs" in shown
+    assert "100%" in shown
+    assert (looked_at.returncode, looked_at.stdout) == (0, unseen.stdout)
+    assert unseen.stderr == ""
 
 
 async def test_the_command_is_content_where_nothing_changes(tmp_path: Path) -> None:

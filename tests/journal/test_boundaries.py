@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from beforehand import Agent, tool
+import pytest
+
+from beforehand import Agent, Approve, Ask, Hook, tool
 from beforehand.journal import Journal, verify
-from beforehand.testing import FunctionModel, text, tool_call
+from beforehand.testing import FunctionModel, ScriptedModel, text, tool_call
 
 
 def kinds(path: Path) -> list[str]:
@@ -77,3 +80,57 @@ async def test_what_nobody_waits_for_is_written_while_the_run_waits(tmp_path: Pa
     assert seen[0].count("intent") == 2
     assert seen[0].count("outcome") == 1
     await agent.aclose()
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="this system does not say which files are open")
+@pytest.mark.parametrize("durability", ["full", "normal"])
+async def test_what_is_on_the_disk_when_it_matters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durability: Literal["full", "normal"]
+) -> None:
+    """With "full" an intent before its body, what the run waits for, an answer before it counts, and the end; else nothing."""
+    path, sync = tmp_path / "runs.db", os.fsync
+    on_disk: list[str] = []
+    seen: list[tuple[str, list[str]]] = []
+
+    def fsync(fd: int) -> None:
+        log = os.readlink(f"/proc/self/fd/{fd}").endswith("-wal")
+        found = kinds(path) if log else on_disk
+        sync(fd)
+        on_disk[:] = found
+
+    @tool
+    def look() -> str:
+        """Look."""
+        seen.append(("look", [*on_disk]))
+        return "seen"
+
+    @tool
+    def pay() -> str:
+        """Pay."""
+        seen.append(("pay", [*on_disk]))
+        return "paid"
+
+    ask = Hook(seam="before_tool_call", fn=lambda call: Ask("May it?"), tools=["pay"], name="ask")
+
+    def agent(*replies: Any) -> Agent[Any]:
+        return Agent(
+            model=ScriptedModel(list(replies)), tools=[look, pay], hooks=[ask], journal=Journal(path, durability=durability)
+        )
+
+    async with agent(tool_call("look", id="c1"), tool_call("pay", id="c2")) as first:
+        monkeypatch.setattr(os, "fsync", fsync)  # the operating system's, not ours
+        assert (await first.run("go", run_id="R")).stop_reason == "suspended"
+        seen.append(("suspended", [*on_disk]))
+        monkeypatch.undo()
+    async with agent(text("done")) as second:
+        monkeypatch.setattr(os, "fsync", fsync)
+        assert (await second.resume("R", answers={"c2": Approve()})).text == "done"
+        seen.append(("over", [*on_disk]))
+        monkeypatch.undo()
+
+    assert [what for what, _ in seen] == ["look", "suspended", "pay", "over"]
+    if durability == "normal":
+        assert [found for _, found in seen] == [[]] * 4
+    else:
+        assert [found[-1] for _, found in seen] == ["intent", "suspended", "intent", "end"]
+        assert "answer" in dict(seen)["pay"]
