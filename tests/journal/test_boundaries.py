@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import pytest
 
-from beforehand import Agent, Approve, Ask, Hook, tool
+from beforehand import Agent, Approve, Ask, Deny, Hook, tool
 from beforehand.journal import Journal, verify
-from beforehand.testing import FunctionModel, ScriptedModel, text, tool_call
+from beforehand.testing import FunctionModel, text, tool_call
 
 
 def kinds(path: Path) -> list[str]:
@@ -82,55 +82,52 @@ async def test_what_nobody_waits_for_is_written_while_the_run_waits(tmp_path: Pa
     await agent.aclose()
 
 
-@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="this system does not say which files are open")
-@pytest.mark.parametrize("durability", ["full", "normal"])
-async def test_what_is_on_the_disk_when_it_matters(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durability: Literal["full", "normal"]
-) -> None:
-    """With "full" an intent before its body, what the run waits for, an answer before it counts, and the end; else nothing."""
-    path, sync = tmp_path / "runs.db", os.fsync
-    on_disk: list[str] = []
-    seen: list[tuple[str, list[str]]] = []
+@pytest.fixture
+def on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The kinds of the records of the run that were written when its log was last brought to the disk."""
+    if not Path("/proc/self/fd").exists():
+        pytest.skip("this system does not say which files are open")
+    there: list[str] = []
+    sync = os.fsync
 
     def fsync(fd: int) -> None:
         log = os.readlink(f"/proc/self/fd/{fd}").endswith("-wal")
-        found = kinds(path) if log else on_disk
+        found = kinds(tmp_path / "runs.db") if log else there
         sync(fd)
-        on_disk[:] = found
+        there[:] = found
 
-    @tool
-    def look() -> str:
-        """Look."""
-        seen.append(("look", [*on_disk]))
-        return "seen"
+    monkeypatch.setattr(os, "fsync", fsync)  # the operating system's, not ours
+    return there
 
-    @tool
-    def pay() -> str:
-        """Pay."""
-        seen.append(("pay", [*on_disk]))
-        return "paid"
 
+@pytest.mark.parametrize("durability", ["full", "normal"])
+async def test_what_is_on_the_disk_when_it_matters(tmp_path: Path, on_disk: list[str], durability: Literal["full", "normal"]) -> None:
+    """With "full" an intent before its body, what the run waits for, an answer before it counts, and the end."""
+    seen: list[tuple[str, list[str]]] = []
+
+    def note(what: str) -> str:
+        seen.append((what, [*on_disk]))
+        return what
+
+    look = tool(lambda: note("look"), name="look", description="Look.")
+    pay = tool(lambda: note("pay"), name="pay", description="Pay.")
     ask = Hook(seam="before_tool_call", fn=lambda call: Ask("May it?"), tools=["pay"], name="ask")
 
-    def agent(*replies: Any) -> Agent[Any]:
-        return Agent(
-            model=ScriptedModel(list(replies)), tools=[look, pay], hooks=[ask], journal=Journal(path, durability=durability)
-        )
+    def model(request: Any) -> Any:
+        results = [m for m in request.messages if m.role == "tool"]
+        if results:
+            note(f"request {len(results)}")
+        return [[tool_call("look", id="a"), tool_call("pay", id="b")], [], tool_call("pay", id="c"), text("done")][len(results)]
 
-    async with agent(tool_call("look", id="c1"), tool_call("pay", id="c2")) as first:
-        monkeypatch.setattr(os, "fsync", fsync)  # the operating system's, not ours
-        assert (await first.run("go", run_id="R")).stop_reason == "suspended"
-        seen.append(("suspended", [*on_disk]))
-        monkeypatch.undo()
-    async with agent(text("done")) as second:
-        monkeypatch.setattr(os, "fsync", fsync)
-        assert (await second.resume("R", answers={"c2": Approve()})).text == "done"
-        seen.append(("over", [*on_disk]))
-        monkeypatch.undo()
-
-    assert [what for what, _ in seen] == ["look", "suspended", "pay", "over"]
-    if durability == "normal":
-        assert [found for _, found in seen] == [[]] * 4
+    journal = Journal(tmp_path / "runs.db", durability=durability)
+    async with Agent(model=FunctionModel(model), tools=[look, pay], hooks=[ask], journal=journal) as agent:
+        for answers in ({}, {"b": Approve()}, {"c": Deny("no")}):
+            result = await (agent.resume("R", answers=answers) if answers else agent.run("go", run_id="R"))
+            note(result.stop_reason)
+    assert [what for what, _ in seen] == ["look", "suspended", "pay", "request 2", "suspended", "request 3", "completed"]
+    last = [found[-1] if found else None for _, found in seen]
+    if durability == "full":
+        assert last == ["intent", "suspended", "intent", "intent", "suspended", "answer", "end"]
+        assert "answer" in seen[2][1]
     else:
-        assert [found[-1] for _, found in seen] == ["intent", "suspended", "intent", "end"]
-        assert "answer" in dict(seen)["pay"]
+        assert last == [None] * 7
