@@ -101,7 +101,9 @@ def on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize("durability", ["full", "normal"])
-async def test_what_is_on_the_disk_when_it_matters(tmp_path: Path, on_disk: list[str], durability: Literal["full", "normal"]) -> None:
+async def test_what_is_on_the_disk_when_it_matters(
+    tmp_path: Path, on_disk: list[str], durability: Literal["full", "normal"]
+) -> None:
     """With "full" an intent before its body, what the run waits for, an answer before it counts, and the end."""
     seen: list[tuple[str, list[str]]] = []
 
