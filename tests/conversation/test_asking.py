@@ -515,6 +515,30 @@ async def test_a_handler_is_asked_about_one_call_at_a_time_in_order() -> None:
     assert till.paid == [1, 2]
 
 
+async def test_a_person_may_take_longer_than_any_time_limit() -> None:
+    limits = Limits(hook_timeout=0.2, tool_timeout=0.2)
+
+    @tool
+    async def wait() -> str:
+        await asyncio.Event().wait()
+        return ""
+
+    async def slow_person(pending: PendingApproval) -> Approve:
+        """Answers when a call of another agent has met the same limit, twice."""
+        model = ScriptedModel([tool_call("wait"), tool_call("wait"), text("enough")])
+        waited = await Agent(model=model, tools=[wait], limits=limits).run("go")
+        assert "gave no result within 0.2 s" in waited.messages[2].text
+        return Approve()
+
+    async def asks(call: Any) -> Ask:
+        return Ask("May it?")
+
+    till, gate = Till(), Hook(seam="before_tool_call", fn=asks, name="asks")
+    model = ScriptedModel([pay(1), text("end")])
+    result = await Agent(model=model, tools=[till.pay], hooks=[gate], on_ask=slow_person, limits=limits).run("go")
+    assert (result.messages[2].text, till.paid) == ("paid 1", [1])
+
+
 async def test_a_handler_that_edits_for_ever_is_stopped_and_the_call_refused() -> None:
     asked: list[Any] = []
     count_up = Hook(seam="prepare_tool_call", fn=lambda c: Replace(args={"n": c.args["n"] + 1}))

@@ -687,6 +687,25 @@ async def test_refused_calls_are_told_once_as_text_and_the_history_keeps_them(im
     assert_valid(talk.messages)
 
 
+@pytest.mark.parametrize("first", ["image", "tool_mismatch"])
+async def test_pictures_and_calls_that_are_refused_one_after_the_other_are_each_left_out_once(first: str) -> None:
+    """Which of them is tried is told by the error, not by what the request holds."""
+    waits = Waits()
+    refusals = {"image": error(BadRequest("no")), "tool_mismatch": error(ToolMismatch("no"))}
+    order = [first, *(kind for kind in refusals if kind != first)]
+    model = ScriptedModel([tool_call("trains", {"day": "Friday"}), *(refusals[kind] for kind in order), text("Train 305.")])
+    picture = UserMessage((Text("where to?"), Image(url="http://127.0.0.1/p.png")))
+    talk = Agent(model=model, tools=[trains], recovery=waits.recovery()).conversation()
+    result = await talk.run(picture)
+
+    assert (result.text, waits.seconds, verdicts(result)) == ("Train 305.", [], [f"{kind}_retry" for kind in order])
+    without = {"image": [False, False, True, True], "tool_mismatch": [False, False, False, True]}[first]
+    shown = [any(isinstance(part, Image) for m in request.messages for part in m.content) for request in model.requests]
+    assert shown == [not gone for gone in without]
+    assert not any(m.role == "tool" for m in model.requests[-1].messages)
+    assert talk.messages[0] == picture
+
+
 async def test_calls_refused_again_are_a_failure_of_its_own() -> None:
     waits = Waits()
     again = [tool_call("trains", {"day": "x"}), error(ToolMismatch("b")), text("never")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -400,10 +401,11 @@ async def test_a_damaged_run_is_named_and_the_others_are_gone_over(tmp_path: Pat
 # --- the command ---------------------------------------------------------------------------------
 
 
-def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+def command(*arguments: str, stderr: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "beforehand", "backtest", *arguments], capture_output=True, text=True, check=False, timeout=120
-    )
+        [sys.executable, "-m", "beforehand", "backtest", *arguments], stdout=subprocess.PIPE, stderr=stderr, text=True,
+        check=False, timeout=120,
+    )  # fmt: skip
 
 
 RULE = {
@@ -428,6 +430,45 @@ async def test_the_command_says_what_a_rule_file_would_have_changed(tmp_path: Pa
     *differences, counts = [json.loads(line) for line in strict.stdout.splitlines()]
     assert [d["kind"] for d in differences] == ["newly_blocked"]
     assert counts["newly_blocked"] == 1
+
+
+async def test_a_signed_journal_is_gone_over_with_its_key_and_without_it_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, key = tmp_path / "runs.db", "0123456789abcdef"
+    (await recorded(path, conversation(10), hooks=(), journal_key=key.encode())).close()
+    (tmp_path / "rules.json").write_text(json.dumps([RULE]))
+    arguments = ("--journal", str(path), "--hooks", str(tmp_path / "rules.json"))
+    monkeypatch.setenv("JOURNAL_KEY", key)
+
+    done, without = command(*arguments, "--key-env", "JOURNAL_KEY"), command(*arguments)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("1 run, ")
+    assert (without.returncode, without.stdout) == (2, "")
+    assert without.stderr == f"error: {path} is signed: give the key it was made with\n"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no terminals to open there")
+async def test_who_looks_on_sees_how_far_it_is_and_others_are_told_what_changed_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await recorded(tmp_path / "runs.db", conversation(10), hooks=())
+    (tmp_path / "rules.json").write_text(json.dumps([RULE]))
+    arguments = ("--journal", str(tmp_path / "runs.db"), "--hooks", str(tmp_path / "rules.json"))
+    ours, terminal = os.openpty()
+    monkeypatch.setenv("TERM", "xterm")
+
+    looked_at = command(*arguments, stderr=terminal)
+    os.close(terminal)
+    shown = os.read(ours, 65536).decode()
+    os.close(ours)
+    unseen = command(*arguments)
+
+    assert "going over the runs" in shown
+    assert "100%" in shown
+    assert (looked_at.returncode, looked_at.stdout) == (0, unseen.stdout)
+    assert unseen.stderr == ""
 
 
 async def test_the_command_is_content_where_nothing_changes(tmp_path: Path) -> None:

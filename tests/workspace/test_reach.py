@@ -415,6 +415,27 @@ async def test_a_person_is_asked_about_a_call_of_a_lambda(place, answer, expecte
     assert kept(place) == expected
 
 
+async def test_a_call_of_a_lambda_in_an_inner_loop_asks_nobody(place):
+    asked = []
+
+    def yes(question):
+        asked.append(question.call_id)
+        return Approve()
+
+    body = "try { await keep((await adf.find_train({to: 'Kyiv'})).to) } catch (e) { await keep(e.message) }"
+    gate = request_lambda(place, body)
+    loop = Loop("researcher", tools=["find_train"])
+    async with Agent(
+        model=ScriptedModel([text("done")] * 2), tools=[find_train], hooks=[gate, asks], on_ask=yes, loops=[loop]
+    ) as agent:  # fmt: skip
+        await agent.loop("researcher").run("go")
+        assert kept(place).startswith("BLOCKED: ")
+        assert "an inner loop has nobody to ask" in kept(place)
+        assert asked == []
+        await agent.run("go")
+        assert (kept(place), asked) == ("Kyiv", ["lambda_1/1"])
+
+
 async def test_where_nobody_can_be_asked_the_call_is_refused_and_says_so(place):
     result, _ = await run([request_lambda(place, ASKING), asks], [find_train])
     assert "nobody can be asked from inside a tool or a lambda" in kept(place)

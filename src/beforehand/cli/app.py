@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import io
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from .overview import Grouped, add_examples
-from .recorded import RUNS_DB, JournalPath, KeyEnv, Since, add_commands, key_from
+from .recorded import RUNS_DB, JournalPath, KeyEnv, Since, add_commands, key_from, reader
 from .terminal import console_for, refuse_together, reported, safe
 
 app = typer.Typer(
@@ -224,6 +225,7 @@ BacktestHooks = Annotated[
 def backtest(
     hooks: BacktestHooks,
     journal: JournalPath = RUNS_DB,
+    key_env: KeyEnv = None,
     since: Since = None,
     expect_no_change: Annotated[bool, typer.Option("--expect-no-change", help="Exit code 1 if anything changes.")] = False,
     examples: Annotated[int, typer.Option("--examples", min=0, help="How many differences of each kind to show.")] = 3,
@@ -235,7 +237,8 @@ def backtest(
         from .backtest import run_backtest
         from .lines import moment
 
-        report = asyncio.run(run_backtest(journal, tuple(hooks), moment(since), as_json, examples))
+        with closing(reader(journal, key_env)) as book:
+            report = asyncio.run(run_backtest(book, tuple(hooks), moment(since), as_json, examples))
     raise typer.Exit(1 if report.unreadable or (expect_no_change and report.differences) else 0)
 
 
