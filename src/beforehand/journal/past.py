@@ -112,7 +112,7 @@ class Past(msgspec.Struct):
 
     def waiting(self) -> dict[int, dict[str, Any]]:
         """What has come into the queues and no turn has taken, by number. To be asked before the line is gone over."""
-        took = {n for item in self.line if item.kind in ("turn", "took") for n in item.data.get("queued", ())}
+        took = {n for item in self.line if item.kind in ("turn", "took", "failed") for n in item.data.get("queued", ())}
         return {n: message for n, message in self.queued.items() if n not in took and n not in self.cleared}
 
     @property
