@@ -226,6 +226,9 @@ class _Reader:
                 return
         if kind in LINE:
             self._line(kind, data)
+            if "failed" in data and data["seam"] == "on_message" and self.open_request is None:
+                # Over a result: what stands in its place, and what was said of those beside it, only closes the batch.
+                self.at_failure = self.at_failure or (len(past.line), len(past.messages))
         elif kind == "message":
             past.messages.append(self._message(data))
             find_message(past, data)
@@ -356,4 +359,3 @@ class _Reader:
         around = {"turn": data.get("turn", 0)}
         for decision in data.get("decisions", ()):
             self.past.decisions.append((data["seam"], data.get("call"), {**decision, **around}))
-
