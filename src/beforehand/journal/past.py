@@ -270,6 +270,8 @@ class _Reader:
         past = self.past
         call_id, of, seam = data.pop("call", None), data.pop("of", None), data.pop("seam", "repair")
         past.decisions.append((seam, call_id, data))
+        if seam == "compaction":
+            self.failing = []  # the run has gone on without a summary
         if seam in BY_NAME:
             self.said_aside.append((call_id, {**data, "seam": seam}))
         if call_id is not None and data["verdict"] == "Changed":
