@@ -102,9 +102,12 @@ def _gone(name: str) -> Tool:
 
 
 def _repeat_rulings(run: RunState, call_id: str, past: Any) -> None:
-    for seam in ("prepare_tool_call", "before_tool_call"):
-        while past.rulings.get(seam):
-            _what_hooks_wanted(run, call_id, seam)
+    """What hooks had decided before a call began: once, and again after each edit by a person."""
+    seams = ("prepare_tool_call", "before_tool_call")
+    while any([past.rulings.get(seam) for seam in seams]):
+        for seam in seams:
+            if past.rulings.get(seam):
+                _what_hooks_wanted(run, call_id, seam)
 
 
 def _lost(run: RunState, call: Call, past: Any) -> None:
@@ -227,8 +230,7 @@ def _recall(run: RunState, call_id: str, past: Any) -> None:
         inner = run.journal.past_call(inner_id)
         if inner.outcome is None:
             continue
-        for seam in ("prepare_tool_call", "before_tool_call"):
-            _what_hooks_wanted(run, inner_id, seam)
+        _repeat_rulings(run, inner_id, inner)
         outcome, result = run.journal.past_outcome(run, inner_id)
         if inner.intent is not None:
             part = ToolCall(inner_id, inner.outcome["name"])

@@ -108,7 +108,7 @@ async def _turns(
         failure = error if isinstance(error, RunError) else _wrapped(error)
         run.stop_reason, run.error = "error", failure
         if run.journal is not None:
-            await run.journal.failed(run, failure)
+            await run.journal.failed(run, failure, cause, incoming)
         turn.closed, run.unprepared = True, turn if turn.message is not None else None
         record = await (store_failure if run.plan.recovery is None else store_turn_error)(run, str(failure))
         if not (isinstance(failure, HookFailed) and failure.seam == AFTER.name):

@@ -102,6 +102,8 @@ async def recover(run: RunState, incoming: list[Message], turns: Turns) -> None:
             if not await _waited(run, wait):
                 run.stop_reason, run.error = "aborted", None
                 return
+        if run.journal is not None:
+            run.journal.refill(run)  # what the attempt takes, if that is on record: it is in the queues again
         if remedy:
             remedied.add(kind)
             messages = run.context.view()
@@ -113,8 +115,6 @@ async def recover(run: RunState, incoming: list[Message], turns: Turns) -> None:
             run.journal.retried(_announced(run), attempts.failures, attempts.last)
         run.stop_reason, run.error, run.reason = None, None, None
         run.poll_first, run.resend, run.askers = True, False, ()
-        if run.journal is not None:
-            run.journal.refill(run)
         await turns(run, incoming)
     if _answered(run, since):
         attempts.failures, attempts.last = 0, None
@@ -230,7 +230,7 @@ def _is_told(run: RunState) -> bool:
     last = run.history[len(run.history) - 1] if len(run.history) > run.first_message else None
     if type(last) is AssistantMessage:
         return last.stop_reason == "error" and last.origin == "hook"
-    return last is not None and (is_notice(last) or any(last is row for row in run.attempts.rows))
+    return last is not None and (is_notice(last) or last in run.attempts.rows)
 
 
 def _answered(run: RunState, since: int) -> bool:

@@ -76,7 +76,7 @@ class Rehearsal(Recall):
             return {}  # nobody was asked then, so there is no record of it
         return found
 
-    async def failed(self, run: Any, error: Exception) -> None:
+    async def failed(self, run: Any, error: Exception, *_: Any) -> None:
         if not self.past_failure():
             raise RecordEnds
 

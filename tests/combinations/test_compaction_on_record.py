@@ -11,6 +11,7 @@ from beforehand import Agent, Answer, Block, Hook, Limits, ToolContext, tool
 from beforehand.testing import FunctionModel, error, text, tool_call
 
 from combinations.cuts import World, every_cut
+from journal.cutting import all_records, cut
 
 
 def search(world: World) -> Any:
@@ -122,3 +123,27 @@ async def test_a_summary_that_replaces_one_message_by_one_is_what_the_next_run_b
     again = agent.conversation()
     await again.resume_recorded("R2")
     assert [m.text for m in again.messages] == said
+
+
+@pytest.mark.parametrize("seam", ["authorize_request", "before_compaction"])
+async def test_a_hook_that_failed_over_a_summary_is_not_asked_again_once_the_run_has_gone_on(tmp_path: Path, seam: str) -> None:
+    broken = [True]
+
+    def fails(context: Any) -> None:
+        if broken[0] and getattr(context, "kind", "compaction") == "compaction":
+            raise OSError("the list of addresses is not there")
+
+    make = maker(hooks=[Hook(seam=seam, fn=fails, name="fails")])
+    world = World(tmp_path / "whole.db")
+    agent = make(world)
+    whole = await agent.run("go", run_id="R")
+    assert set(verdicts(whole)) == {"failed"}
+    await agent.aclose()
+    broken[0] = False
+    records = all_records(tmp_path / "whole.db")
+    last = max(r.n for r in records if r.kind == "note" and r.data.get("seam") == "compaction")
+    for end in range(last, len(records)):
+        cut(records[:end], {"R": None}, tmp_path / f"{end}.db").close()
+        again = make(World(tmp_path / f"{end}.db"))
+        assert (await again.resume("R")).messages == whole.messages, end
+        await again.aclose()

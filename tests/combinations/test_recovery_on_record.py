@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from beforehand import (
-    Agent, BadRequest, Hook, Image, Interrupt, Limits, Replace, Text, ToolContext, ToolMessage, ToolMismatch, Usage, UserMessage,
-    hook, tool,
+    Agent, BadRequest, Conversation, Hook, Image, Interrupt, Limits, Recovery, Replace, RunResult, Text, ToolContext, ToolMessage,
+    ToolMismatch, Usage, UserMessage, hook, tool,
 )  # fmt: skip
+from beforehand.journal import Journal, verify
+from beforehand.messages import LOST
 from beforehand.testing import FunctionModel, error, finish, text, tool_call
 
 from combinations.cuts import World, every_cut
+from journal.cutting import all_records, cut
 
 RETRIED = [
     "before_turn", "prepare_request", "transform_context", "convert_to_llm", "before_provider_call", "get_api_key",
@@ -167,3 +171,116 @@ async def test_calls_that_are_refused_are_told_as_text_on_resume_too(tmp_path: P
 
     whole, _ = await every_cut(tmp_path, make)
     assert whole.text == "done"
+
+
+# --- what was to be taken in when the turn failed ----------------------------------------------------
+
+
+def tells(message: Any) -> Replace | None:
+    """Rewrites our own rows about failures, as a hook does that takes secrets out of them."""
+    if not message.message.text.startswith("[Turn error]"):
+        return None
+    return Replace(message=UserMessage(f"row {len(message.history)}", origin=message.origin))
+
+
+@pytest.mark.parametrize("seam", ["before_turn", "before_provider_call"])
+async def test_a_row_that_a_hook_wrote_anew_is_known_again(tmp_path: Path, seam: str) -> None:
+    def make(world: World) -> Agent:
+        def fails(context: Any) -> None:
+            if context.run.turn in (1, 2) and not (seam == "before_turn" and len(context.run._run.history) != 3):
+                raise RuntimeError(f"broken in turn {context.run.turn}")
+
+        return Agent(
+            model=by_turn({1: tool_call("work", {"x": 1}, id="a")} if seam == "before_turn" else {3: error("down")}),
+            tools=[work(world)], instructions=["Be brief.", say_turn], journal=world.journal, recovery=world.recovery(),
+            hooks=[Hook(seam=seam, fn=fails, name="fails"), Hook(seam="on_message", fn=tells, name="tells")],
+        )  # fmt: skip
+
+    whole, _ = await every_cut(tmp_path, make)
+    assert whole.text == "done"
+
+
+class Steered:
+    """A tool that says things to its conversation, and a hook that fails at the turn that is to take them."""
+
+    def __init__(self, path: Path, seam: str, queue: str, mode: str, raw: bool) -> None:
+        @tool(replay="safe")
+        async def say() -> str:
+            for words in ("first", "second"):
+                (self.talk.steer if queue == "steer" else self.talk.follow_up)(words)
+            return "said"
+
+        def fails(context: Any) -> None:
+            run = context.run._run
+            told = sum(m.text.startswith("[Turn error]") for m in run.history.view())
+            due = context.message.text == "first" if seam == "on_message" else [*run.queues.steering, *run.queues.follow_up]
+            if due and told < 2:
+                raise RuntimeError(f"broken, as {told} rows say")
+
+        def answer(request: Any) -> Any:
+            said = any(m.role == "tool" for m in request.messages)
+            return text(f"{len(request.messages)}") if said else tool_call("say", id="c")
+
+        async def at_once(seconds: float) -> None:
+            await asyncio.sleep(0)
+
+        self.journal = Journal(path, durability="normal", raw=raw)
+        self.agent = Agent(
+            model=FunctionModel(answer), tools=[say], hooks=[Hook(seam=seam, fn=fails, name="fails")], journal=self.journal,
+            recovery=Recovery(sleep=at_once),
+        )  # fmt: skip
+        self.talk: Conversation = self.agent.conversation(steering_mode=mode, follow_up_mode=mode)
+
+    async def resume(self) -> RunResult:
+        return await self.talk.resume_recorded("R")
+
+
+@pytest.mark.parametrize("mode", ["one-at-a-time", "all"])
+@pytest.mark.parametrize("queue", ["steer", "follow_up"])
+@pytest.mark.parametrize("seam", ["before_turn", "on_message"])
+@pytest.mark.parametrize("raw", [False, True])
+async def test_a_queued_message_whose_turn_failed_is_taken_in_once_and_in_its_place(
+    tmp_path: Path, seam: str, queue: str, mode: str, raw: bool
+) -> None:
+    began = Steered(tmp_path / "whole.db", seam, queue, mode, raw)
+    whole = await began.talk.run("go", run_id="R")
+    assert [m.text for m in whole.messages if m.origin == queue] == ["first", "second"]
+    records = all_records(tmp_path / "whole.db")
+    assert any(r.kind == "retried" for r in records)
+    await began.agent.aclose()
+    first = next(r.n for r in records if r.kind == "queued")
+    for end in range(first, len(records)):
+        where = f"cut after record {end} ({records[end - 1].kind})"
+        cut(records[:end], {"R": None}, tmp_path / f"{end}.db").close()
+        again = Steered(tmp_path / f"{end}.db", seam, queue, mode, raw)
+        result = await again.resume()
+        if LOST not in [m.text for m in result.messages]:
+            assert result.messages == whole.messages, where
+        assert len([m for m in result.messages if m.origin == queue]) == 2, where
+        assert again.talk.queued == (), where
+        assert verify(again.journal) == [], where
+        assert (await again.agent.resume("R")).messages == result.messages
+        await again.agent.aclose()
+
+
+async def test_a_prompt_that_was_let_pass_in_a_new_attempt_is_on_record(tmp_path: Path) -> None:
+    def agent(path: Path) -> Agent:
+        def fails(message: Any) -> None:
+            if message.message.text == "second" and not any(m.text.startswith("[Turn error]") for m in message.history):
+                raise RuntimeError("broken")
+
+        return Agent(
+            model=FunctionModel(lambda r: text("done")), hooks=[Hook(seam="on_message", fn=fails, name="fails")],
+            journal=Journal(path, durability="normal"), recovery=Recovery(base_delay_ms=0),
+        )  # fmt: skip
+
+    began = agent(tmp_path / "whole.db")
+    whole = await began.run([UserMessage("first"), UserMessage("second")], run_id="R")
+    await began.aclose()
+    records = all_records(tmp_path / "whole.db")
+    second = next(r.n for r in records if r.kind == "message" and r.data["content"] == "second")
+    for end in range(second, len(records)):
+        cut(records[:end], {"R": None}, tmp_path / f"{end}.db").close()
+        again = agent(tmp_path / f"{end}.db")
+        assert (await again.resume("R")).messages == whole.messages
+        await again.aclose()

@@ -601,6 +601,44 @@ async def test_a_hook_that_failed_is_asked_again_though_other_hooks_have_decided
         await again.aclose()
 
 
+@pytest.mark.parametrize("fails_at", ["a", "b"])
+async def test_a_result_over_which_a_hook_failed_is_judged_anew_and_stands_once(tmp_path: Path, fails_at: str) -> None:
+    keys: list[str] = []
+    broken = [True]
+
+    def guard(incoming: Any) -> None:
+        if broken[0] and getattr(incoming.message, "tool_call_id", "") == fails_at:
+            raise OSError("the list of addresses is not there")
+
+    def agent(path: Path) -> Agent:
+        @tool
+        async def work(ctx: ToolContext) -> str:
+            keys.append(ctx.idempotency_key)
+            return f"worked {ctx.call_id}"
+
+        calls = [tool_call("work", id="a"), tool_call("work", id="b")]
+        model = FunctionModel(lambda r: text("done") if any(m.role == "tool" for m in r.messages) else calls)
+        hooks = [Hook(seam="on_message", fn=guard, name="guard")]
+        return Agent(model=model, tools=[work], hooks=hooks, journal=Journal(path, durability="normal"))
+
+    first = agent(tmp_path / "whole.db")
+    assert isinstance((await first.run("go", run_id="R", check=False)).error, HookFailed)
+    broken[0] = False
+    result = await first.resume("R")
+    assert [m.text for m in result.messages] == ["go", "", "worked a", "worked b", "done"]
+    assert (await first.resume("R")).messages == result.messages
+    assert verify(first.plan.journal) == []
+    await first.aclose()
+    records = all_records(tmp_path / "whole.db")
+    broken_since = next(r.n for r in records if r.kind == "ruling" and "failed" in r.data)
+    for end in range(broken_since, len(records)):
+        cut(records[:end], {"R": None}, tmp_path / f"{end}.db").close()
+        again = agent(tmp_path / f"{end}.db")
+        assert (await again.resume("R")).messages == result.messages, end
+        await again.aclose()
+    assert keys == ["R:a", "R:b"]
+
+
 async def test_limits_and_results_with_usage_survive(tmp_path: Path) -> None:
     agent = worker(tmp_path / "whole.db", [])
     whole = await agent.run("go", run_id="R", limits=Limits(max_turns=1))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from beforehand import Agent, Approve, Ask, Deny, Edit, Hook, RunResult, ToolContext, tool
+from beforehand import Agent, Approve, Ask, Deny, Edit, Hook, Queue, RunResult, ToolContext, UserMessage, tool
 from beforehand.journal import Journal, verify
 from beforehand.testing import FunctionModel, text, tool_call
 
@@ -118,6 +118,34 @@ async def test_such_a_run_cut_after_any_record_asks_and_does_nothing_twice(tmp_p
         assert len(process.did) == len(set(process.did)), k
         assert said(result) == expected or begun - over, k
         assert verify(process.journal) == [], k
+
+
+async def test_what_hooks_decided_about_a_call_that_a_person_edited_is_gone_over_whole(tmp_path: Path) -> None:
+    """They were asked about it twice, and each time one of them had something to say beside it."""
+
+    async def one(ctx: ToolContext) -> str:
+        return (await ctx.call_tool("transfer", {"amount": 5})).text
+
+    def process(path: Path) -> Process:
+        made = Process(path, one)
+        says = Hook(seam="before_tool_call", fn=lambda call: Queue(UserMessage(f"{call.args}")), tools=["transfer"], name="says")
+        once = FunctionModel(lambda r: text("done") if any(m.role == "tool" for m in r.messages) else tool_call("script", id="s"))
+        made.agent = made.agent.replace(model=once, hooks=[*made.agent.plan.hooks.current.hooks, says])
+        return made
+
+    whole = process(tmp_path / "whole.db")
+    await whole.agent.run("go", run_id="R")
+    result = await whole.agent.resume("R", {"s/1": Edit({"amount": 7})})
+    assert sum(m.origin == "hook" for m in result.messages) == 2
+    records, of = all_records(tmp_path / "whole.db"), parents(tmp_path / "whole.db")
+    over = next(r.n for r in records if r.kind == "outcome" and r.data["call"] == "s")
+    for k in range(over, len(records)):
+        cut(records[:k], of, tmp_path / f"{k}.db").close()
+        again = process(tmp_path / f"{k}.db")
+        came = await again.agent.resume("R")
+        assert came.messages == result.messages, k
+        assert len(came.decisions) == len(result.decisions), k
+        await again.agent.aclose()
 
 
 async def test_a_tool_that_has_ended_makes_no_more_calls(tmp_path: Path) -> None:

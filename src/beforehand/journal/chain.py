@@ -43,7 +43,7 @@ KINDS: dict[str, str] = {
     "withdrawn": "a question that nobody has to answer any more",
     "shadow": "hooks in the shadow would have decided otherwise",
     "suspended": "the run waits for a person",
-    "failed": "the run cannot go on for now; what follows until `end` only closes it",
+    "failed": "the run cannot go on for now; what follows until `end` only closes it. Which queued messages its turn was to take",
     "retried": "a failed turn is tried again: what failed is part of the run's past",
     "end": "the run is over: why, its usage and cost",
 }

@@ -152,16 +152,13 @@ class RunLog(Recall):
 
     def turn(self, run: Any, cause: str | None, incoming: Sequence[Message]) -> None:
         """A turn begins with these messages. Those from the queues are recorded: nothing else would bring them back."""
-        self.intake.begins(incoming, of_prompts=cause is None)
+        self.intake.begins(incoming)
         if self._next("turn") is None:
-            data: dict[str, Any] = {"number": run.turn, "cause": cause}
-            if cause is not None:  # the first turn's messages are the run's prompts
-                data |= self.waiting.taken([m for m in incoming if m.origin in ("steer", "follow_up")])
-            self.add("turn", data)
+            self.add("turn", {"number": run.turn, "cause": cause, **self.waiting.taken_first(incoming, cause)})
 
     def took(self, messages: Sequence[Message]) -> None:
         """The first turn took these messages from the queue, after its prompts."""
-        self.intake.begins(messages, of_prompts=False)
+        self.intake.begins(messages)
         if self._next("took") is None:
             self.add("took", self.waiting.taken(messages))
 
@@ -365,14 +362,18 @@ class RunLog(Recall):
 
     # --- the end ---
 
-    async def failed(self, run: Any, error: Exception) -> None:
-        """The run cannot go on for now. What follows only closes it, unless it was tried again then."""
+    async def failed(self, run: Any, error: Exception, cause: str | None, incoming: Sequence[Message]) -> None:
+        """The run cannot go on for now. What follows only closes it, unless it was tried again then.
+
+        If its turn had not begun yet, nothing else says why it was to follow, and which messages it was to take.
+        """
         if isinstance(error, RunChanged):
             raise error
         if not self.past_failure():
             await self.go_live(run)
             if not isinstance(error, JournalError):
-                self.add("failed", write_error(error))
+                why = {} if cause is None else {"cause": cause}
+                self.add("failed", {**write_error(error), **why, **self.waiting.taken_first(incoming, None)})
         self.intake.over()
 
     async def give_up(self) -> None:

@@ -112,7 +112,7 @@ class Past(msgspec.Struct):
 
     def waiting(self) -> dict[int, dict[str, Any]]:
         """What has come into the queues and no turn has taken, by number. To be asked before the line is gone over."""
-        took = {n for item in self.line if item.kind in ("turn", "took") for n in item.data.get("queued", ())}
+        took = {n for item in self.line if item.kind in ("turn", "took", "failed") for n in item.data.get("queued", ())}
         return {n: message for n, message in self.queued.items() if n not in took and n not in self.cleared}
 
     @property
@@ -226,6 +226,9 @@ class _Reader:
                 return
         if kind in LINE:
             self._line(kind, data)
+            if "failed" in data and data["seam"] == "on_message" and self.open_request is None:
+                # Over a result: what stands in its place, and what was said of those beside it, only closes the batch.
+                self.at_failure = self.at_failure or (len(past.line), len(past.messages))
         elif kind == "message":
             past.messages.append(self._message(data))
             find_message(past, data)
@@ -267,6 +270,8 @@ class _Reader:
         past = self.past
         call_id, of, seam = data.pop("call", None), data.pop("of", None), data.pop("seam", "repair")
         past.decisions.append((seam, call_id, data))
+        if seam == "compaction":
+            self.failing = []  # the run has gone on without a summary
         if seam in BY_NAME:
             self.said_aside.append((call_id, {**data, "seam": seam}))
         if call_id is not None and data["verdict"] == "Changed":
@@ -356,4 +361,3 @@ class _Reader:
         around = {"turn": data.get("turn", 0)}
         for decision in data.get("decisions", ()):
             self.past.decisions.append((data["seam"], data.get("call"), {**decision, **around}))
-

@@ -108,11 +108,16 @@ class Recall:
         for queue in (run.queues.steering, run.queues.follow_up):
             self._left += queue  # what the turn before took, and did not come to
             queue.clear()
+        began = False
         for item in self.line:
             if item.kind in ("turn", "took"):
                 self._put_back(run.queues, item.data)
                 if item.kind == "took" or item.data["cause"] is not None:
                     return  # others take all they take as they begin
+                began = True
+            elif item.kind == "failed" and not began:
+                self._put_back(run.queues, item.data)
+                return
             elif item.kind != "ruling" or item.data["seam"] in AFTER_TAKING:
                 return
         self._requeued = True
@@ -121,7 +126,10 @@ class Recall:
     def _put_back(self, queues: Queues, data: dict[str, Any]) -> None:
         for written, number in zip_longest(data.get("took", ()), data.get("queued", ())):
             message = self._queued(number, written)
-            self._left = [m for m in self._left if (m != message if number is None else self._number_of(m) != number)]
+            left = next((m for m in self._left if (m == message if number is None else self._number_of(m) == number)), None)
+            if left is not None:
+                self._left = [m for m in self._left if m is not left]
+                message = left  # the turn before, which failed, has it still
             if number is not None:
                 self._numbered[id(message)] = number, message
             (queues.steering if message.origin == "steer" else queues.follow_up).append(message)

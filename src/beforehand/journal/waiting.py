@@ -187,6 +187,14 @@ class Waiting:
         """The run's record is about to end. What comes from now on is for the next one."""
         self._closed = True
 
+    def taken_first(self, incoming: Sequence[Message], cause: str | None) -> dict[str, Any]:
+        """What to record of the messages that a turn begins with: those from the queues.
+
+        Without a cause they are the run's prompts, and what a turn that failed was to take.
+        """
+        queued = [m for m in incoming if m.origin in ("steer", "follow_up") and (cause is not None or self.number_of(m))]
+        return self.taken(queued) if queued or cause is not None else {}
+
     def taken(self, messages: Sequence[Message]) -> dict[str, Any]:
         """What to record of messages that a turn takes."""
         taken: dict[str, Any] = {"took": [self._keep(message) for message in messages]}

@@ -70,7 +70,7 @@ def find(places: Any, place: Any, message: dict[str, Any]) -> None:
 def find_message(past: Any, message: dict[str, Any]) -> None:
     """A message has entered the history: it may be one that was withheld."""
     place, number = message.get("prompt"), message.get("queued")
-    if place is not None and any(map(is_withheld, past.prompts)):
+    if place is not None and place < len(past.prompts):
         find(past.prompts, place, message)
     elif number is not None:
         find(past.queued, number, message)
@@ -111,20 +111,25 @@ class Intake:
     def __init__(self) -> None:
         self.first: dict[str, str] = {}
         """The first words of a prompt that was withheld, for the end of the record."""
-        self._prompts = 0
-        self._left: list[Message] | None = None
-        """What the turn has not stored yet; `None` before the first turn."""
-        self._of_prompts = True
+        self._prompts: dict[int, tuple[int, Message]] | None = None
+        """The prompts with their places, by identity: an attempt after a failure takes those that are left. `None` before the
+        first turn."""
+        self._left: list[Message] = []
+        """What the turn has not stored yet."""
 
     def passes(self, seam: str, ruling: Any) -> bool:
         """Whether the prompts were withheld for the hooks at 1 alone, and these let them pass as they are."""
         judged = seam == "before_run" and self.hidden and self.keep is kept
         return judged and ruling.verdict is None and not ruling.changes
 
-    def begins(self, messages: Sequence[Message], of_prompts: bool) -> None:
-        if self._left is None:
-            self._prompts = len(messages)
-        self._left, self._of_prompts = list(messages), of_prompts
+    def begins(self, messages: Sequence[Message]) -> None:
+        if self._prompts is None:
+            self._prompts = {id(message): (place, message) for place, message in enumerate(messages)}
+        self._left = list(messages)
+
+    def _place(self, message: Message) -> int | None:
+        """Which prompt this is, if it is one."""
+        return (self._prompts or {}).get(id(message), (None, None))[0]
 
     def over(self) -> None:
         """What is stored until another turn begins is none of these."""
@@ -134,9 +139,9 @@ class Intake:
         """A message has passed seam 10. Says which it was, to be written beside it if it was withheld before."""
         if not self._left:
             return {}
-        place = self._prompts - len(self._left)
         message = self._left.pop(0)
-        if self._of_prompts and self.hidden:
+        place = self._place(message)
+        if place is not None and self.hidden:
             if not self.first and stored.text:
                 self.first["prompt"] = stored.text[:FIRST_CHARS]
             return {"prompt": place}
@@ -148,8 +153,8 @@ class Intake:
     def check(self, run_id: str, past: Any) -> None:
         """Before the run goes on: every prompt that it has not come to is on record. Raises `UsageError` if not."""
         prompts = past.prompts
-        left = len(prompts) if self._left is None else len(self._left) if self._of_prompts else 0
-        if any([is_withheld(prompt) for prompt in prompts[len(prompts) - left :]]):
+        left = range(len(prompts)) if self._prompts is None else map(self._place, self._left)
+        if any([is_withheld(prompts[place]) for place in left if place is not None and place < len(prompts)]):
             raise UsageError(
                 f"run {run_id} cannot go on: it stopped before the hooks had let its prompt pass, and what they have not "
                 "let pass is not on record (journal_raw=True keeps it). Say it again, in another run"
