@@ -1,12 +1,16 @@
 """As many workers wait for calls as there were calls at once of late, and none for longer than a while."""
 
 import asyncio
+import os
+import subprocess
+import sys
 from contextlib import ExitStack
 
 import pytest
 from pipeline.virtual_time import in_virtual_time
-from sandbox.sandboxed import children, run
+from sandbox.sandboxed import children, run, until_gone
 
+from beforehand.sandbox import close_spares
 from beforehand.sandbox.spares import PAUSE, SPARE_TIME, Spares
 
 MOST = 8
@@ -159,3 +163,84 @@ async def test_calls_at_once_find_the_workers_of_the_calls_at_once_before(langua
         while len(children() - alone - used) != 3:  # noqa: ASYNC110 - a process that is collected sets no event
             await asyncio.sleep(0.005)
     assert await three_at_once() == set()
+
+
+NOTHING = {"py": "def main(a):\n    return 1", "ts": "export function main() { return 1 }"}
+
+
+async def settled() -> None:
+    """Return once what this event loop was asked for so far has been tried."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="bounds of processes")
+async def test_a_spare_that_could_not_start_fails_no_call():
+    """There are no descriptors for a moment, while a spare is about to start."""
+    import resource
+
+    await close_spares()
+    few, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    await run(NOTHING["ts"], language="ts")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, most))
+    try:
+        await settled()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (few, most))
+    assert (await run(NOTHING["ts"], language="ts")).value == 1
+
+
+@pytest.mark.parametrize("language", ["py", "ts"])
+async def test_a_spare_that_somebody_cancelled_fails_no_call(language):
+    await close_spares()
+    await run(NOTHING[language], language=language)
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    await settled()
+    assert (await run(NOTHING[language], language=language)).value == 1
+
+
+@pytest.mark.parametrize("language", ["py", "ts"])
+async def test_spares_end_though_whoever_ends_them_is_cancelled(language):
+    await close_spares()
+    before = children()
+    await run(NOTHING[language], language=language)
+    async with asyncio.timeout(30):
+        while len(children() - before) != 1:  # noqa: ASYNC110 - a process that is collected sets no event
+            await asyncio.sleep(0.005)
+    closing = asyncio.ensure_future(close_spares())
+    await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    await until_gone(before)
+
+
+FORKS = """
+import asyncio, os
+from beforehand.errors import ConfigError
+from beforehand.sandbox import SandboxLimits, Source, call
+
+async def bridge(method, argument): ...
+
+def ran():
+    source = Source("x.py", "def main(a):\\n    return 1")
+    return asyncio.run(call(source, "main", None, limits=SandboxLimits(wall_time=20), bridge=bridge)).value
+
+assert ran() == 1
+child = os.fork()
+if not child:
+    try:
+        ran()
+    except ConfigError as error:
+        print(error, flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+assert ran() == 1
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_forked_process_says_at_once_that_it_cannot_run_python_lambdas():
+    done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout.startswith("Python lambdas cannot run in a process that was forked"), done

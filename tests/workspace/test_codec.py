@@ -530,6 +530,28 @@ def test_a_message_that_was_shown_is_looked_through_once_for_all_that_come_back(
     assert parts.times < 10
 
 
+class Compared(str):
+    """A text that counts how often such texts are compared."""
+
+    times = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other):
+        Compared.times += 1
+        return str.__eq__(self, other)
+
+
+def test_calls_without_a_name_are_not_compared_with_each_other():
+    """A model can make any number of them in one reply."""
+    ids = [Compared(i) for i in range(200)]
+    calls = AssistantMessage(tuple([ToolCall(i, "", "{}") for i in ids]), "tool_calls")
+    request = Request("", (calls, *[ToolMessage(str(i), "", "not found", is_error=True) for i in ids]))
+    value = json.loads(request_json(request))
+    Compared.times = 0
+    assert from_adf(value, request).messages == request.messages
+    assert Compared.times < 20 * len(ids)
+
+
 @pytest.mark.parametrize("broken", [False, True])
 async def test_a_request_too_large_to_be_read_at_once_is_read_all_the_same(place, broken):
     last = "{'role': 'user', 'content': 7}" if broken else "{'role': 'user', 'content': 'last'}"

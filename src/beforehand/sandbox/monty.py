@@ -10,6 +10,7 @@ import asyncio
 import atexit
 import builtins
 import math
+import os
 import re
 import time
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 import msgspec
 import pydantic_monty as monty
 
+from ..errors import ConfigError
 from .contract import (
     BridgeRefused, Job, LambdaBroken, LambdaMissing, LambdaOutOfMemory, LambdaRaised, LambdaUnsupported,
     SandboxError, answer_json, methods_of, one_line, timed_out, too_deep, too_large,
@@ -46,6 +48,10 @@ _FILE = "<python-input-1>"
 atexit.register(time.sleep, 0.02)
 
 
+_process: int | None = None
+"""The process that uses Monty, whose threads a fork leaves behind: in the child, everything it is asked would wait for ever."""
+
+
 class MontyWorker:
     """One process for one call. `start` it ahead of time, `run` a job, `kill` it."""
 
@@ -60,6 +66,11 @@ class MontyWorker:
         """Whether the worker waits for the call it is making, and takes nothing else before its answer."""
 
     async def start(self, spare: bool) -> None:
+        global _process
+        _process = _process or os.getpid()
+        if _process != os.getpid():
+            raise ConfigError("Python lambdas cannot run in a process that was forked from one in which some have run: start it "
+                              "in another way (multiprocessing's \"spawn\"), or run none before it is forked")  # fmt: skip
         # No task, and shielded: a start that is given up has to come to its end, or its process would stay as a zombie.
         self._started = asyncio.ensure_future(self._pool.__aenter__())
         await asyncio.shield(self._started)

@@ -94,7 +94,7 @@ class _Pool:
             language: Spares(partial(_started, language, spare=True), self._discard, MAX_WORKERS)
             for language in ("python", "script")
         }
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing: set[asyncio.Future[Any]] = set()
         self._free = asyncio.Semaphore(MAX_WORKERS)
         self._keeper = self._keep()
         self._kept = False
@@ -137,25 +137,32 @@ class _Pool:
 
     async def _take(self, language: str) -> Worker:
         while (spare := self._spares[language].take()) is not None:
-            worker = await self._ready(spare)
-            if worker.alive:
+            await self._wait_for(spare)
+            if spare.cancelled() or spare.exception() is not None:
+                continue  # what kept it from starting may be over: a worker that is started now says so if it is not
+            if (worker := spare.result()).alive:
                 return worker
             self._close_later(worker)
-        return await self._ready(asyncio.ensure_future(_started(language, spare=False)))
+        started = asyncio.ensure_future(_started(language, spare=False))
+        await self._wait_for(started)
+        return started.result()
 
-    async def _ready(self, worker: asyncio.Future[Worker]) -> Worker:
+    async def _wait_for(self, worker: asyncio.Future[Worker]) -> None:
+        """Until it has started, or cannot."""
         try:
-            return await worker
+            await asyncio.wait({worker})
         except asyncio.CancelledError:
             self._discard(worker)
             raise
 
     def _discard(self, worker: asyncio.Future[Worker]) -> None:
         """End a worker that nobody will use, started or not."""
+        self._closing.add(worker)
         worker.add_done_callback(self._close_unused)
         worker.cancel()
 
     def _close_unused(self, spare: asyncio.Future[Worker]) -> None:
+        self._closing.discard(spare)
         if not spare.cancelled() and spare.exception() is None:
             self._close_later(spare.result())
 
@@ -165,12 +172,10 @@ class _Pool:
         task.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
-        """End every spare, and wait until every worker that was killed is gone."""
-        spares = [spare for spares in self._spares.values() for spare in spares.give_up()]
-        for worker in await asyncio.gather(*spares, return_exceptions=True):
-            if not isinstance(worker, BaseException):
-                worker.kill()
-                self._close_later(worker)
+        """End every spare, and wait until every worker that was killed is gone. They end even if this is cancelled."""
+        for spares in self._spares.values():
+            for spare in spares.give_up():
+                self._discard(spare)
         while self._closing:
             await asyncio.wait(set(self._closing))
 

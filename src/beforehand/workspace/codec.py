@@ -11,6 +11,7 @@ original gives what the shape cannot express. Without `seq` a message is read as
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -130,7 +131,7 @@ def from_adf(value: Any, original: Request) -> Request:
         raise Malformed("$.messages must be a list with at least one message")
     shown = _Shown(original.messages)
     for i, message in enumerate(messages):
-        check_message(message, f"$.messages[{i}]", shown.misfits(message))
+        check_message(message, f"$.messages[{i}]", partial(shown.is_misfit, message))
     names = check_pairs(messages)
     tools = _tools(request.get("tools"), original)
     options, dynamic = _read_options(request.get("options"), original.options)
@@ -173,7 +174,7 @@ class _Shown:
         self._messages = messages
         self._forms: dict[int, dict[str, Any]] = {}
         self._parts: dict[int, dict[Any, Any]] = {}
-        self._misfits: dict[int, list[Any]] = {}
+        self._misfits: dict[int, dict[tuple[Any, ...], Any]] = {}
         self._results: dict[str, ToolMessage] = {}
         for message in messages:
             if isinstance(message, ToolMessage):
@@ -194,15 +195,19 @@ class _Shown:
             self._forms[number] = _message(self._messages[number])
         return self._forms[number]
 
-    def misfits(self, message: Any) -> Sequence[Any]:
-        """Images the model has made, and calls it gave no name. They have no place in the format, yet they were shown."""
+    def is_misfit(self, message: Any, block: Any) -> bool:
+        """Whether this is an image the model has made, or a call it gave no name. They have no place in the format, yet were
+        shown."""
         number = self.number(message)
         if number is None or not isinstance(base := self._messages[number], AssistantMessage):
-            return ()
+            return False
         if number not in self._misfits:
             odd = [part for part in base.content if isinstance(part, Image) or (isinstance(part, ToolCall) and not part.name)]
-            self._misfits[number] = [_block(part) for part in odd]
-        return self._misfits[number]
+            self._misfits[number] = {_mark(form): form for form in map(_block, odd)}
+        try:
+            return same(block, self._misfits[number].get(_mark(block)))
+        except (KeyError, TypeError, AttributeError):  # anything may have come back
+            return False
 
     def part(self, number: int | None, block: Mapping[str, Any]) -> Any:
         """The part that a block was made from, if it is unchanged."""

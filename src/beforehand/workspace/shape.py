@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..frozen import surely_json
@@ -84,8 +84,8 @@ _ROLES = {
 }  # fmt: skip
 
 
-def check_message(message: Any, where: str, misfits: Sequence[Any]) -> None:
-    """`misfits` are blocks that were shown though the format has no place for them. They may come back as they were."""
+def check_message(message: Any, where: str, is_misfit: Callable[[Any], bool]) -> None:
+    """`is_misfit` knows blocks that were shown though the format has no place for them. They may come back as they were."""
     an_object(message, where)
     role = message.get("role")
     if role not in ("user", "assistant"):
@@ -96,7 +96,7 @@ def check_message(message: Any, where: str, misfits: Sequence[Any]) -> None:
     if not isinstance(content, list):
         raise Malformed(f"{where}.content must be a string or a list of blocks")
     for i, block in enumerate(content):
-        if not any(same(block, misfit) for misfit in misfits):
+        if not is_misfit(block):
             _check_block(block, role, f"{where}.content[{i}]")
 
 
