@@ -16,7 +16,7 @@ import msgspec
 from .comparing import KINDS
 from .durable import Recorded, each_hook, load
 from .emitter import Emitter
-from .errors import BeforehandError
+from .errors import BeforehandError, JournalUnreadable
 from .frozen import Frozen
 from .history import History
 from .hooks.registry import HookSet
@@ -67,7 +67,10 @@ async def backtest(
 
     `since` is in microseconds since 1970; `progress` is told how many runs of how many are done. `rules` is the set of rules
     among the hooks: those with a limit have fired in a run as often as its record says, and never before it if it says nothing.
+    Raises `JournalUnreadable` for a signed journal without its key, with which no record can be trusted.
     """
+    if journal.key is None and await journal.reading(lambda: journal.signed):
+        raise JournalUnreadable(f"{journal.path} is signed: give the key it was made with")
     wanted = None if run_ids is None else set(run_ids)
     known = {row.run_id: row for row in await journal.reading(journal.runs)}
     rows = [r for r in known.values() if r.first.at >= since and (wanted is None or r.run_id in wanted)]

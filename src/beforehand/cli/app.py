@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from .overview import Grouped, add_examples
-from .recorded import RUNS_DB, JournalPath, KeyEnv, Since, add_commands, key_from
+from .recorded import RUNS_DB, JournalPath, KeyEnv, Since, add_commands, key_from, reader
 from .terminal import console_for, refuse_together, reported, safe
 
 app = typer.Typer(
@@ -225,6 +225,7 @@ def backtest(
     hooks: BacktestHooks,
     journal: JournalPath = RUNS_DB,
     since: Since = None,
+    key_env: KeyEnv = None,
     expect_no_change: Annotated[bool, typer.Option("--expect-no-change", help="Exit code 1 if anything changes.")] = False,
     examples: Annotated[int, typer.Option("--examples", min=0, help="How many differences of each kind to show.")] = 3,
     as_json: Annotated[bool, typer.Option("--json", help="Print each difference as one line of JSON, then the counts.")] = False,
@@ -235,7 +236,7 @@ def backtest(
         from .backtest import run_backtest
         from .lines import moment
 
-        report = asyncio.run(run_backtest(journal, tuple(hooks), moment(since), as_json, examples))
+        report = asyncio.run(run_backtest(reader(journal, key_env), tuple(hooks), moment(since), as_json, examples))
     raise typer.Exit(1 if report.unreadable or (expect_no_change and report.differences) else 0)
 
 

@@ -13,7 +13,7 @@ from ..assembly import load_hooks
 from ..backtest import Backtest, backtest
 from ..comparing import KINDS
 from ..hooks.registry import HookSet
-from ..journal import open_journal
+from ..journal.store import Store
 from ..shadow import Difference
 from .lines import json_lines
 from .printer import one_line
@@ -25,16 +25,16 @@ TITLES = {
 }  # fmt: skip
 
 
-async def run_backtest(journal: str, hooks: tuple[Path, ...], since: int, as_json: bool, examples: int) -> Backtest:
-    """Do it and print what came of it."""
-    source = load_hooks(list(hooks), shadow=True)
+async def run_backtest(journal: Store, hooks: tuple[Path, ...], since: int, as_json: bool, examples: int) -> Backtest:
+    """Do it, print what came of it, and close the journal."""
+    with closing(journal), _progress(as_json) as progress:
+        source = load_hooks(list(hooks), shadow=True)
 
-    @cache
-    def for_loop(loop: str) -> HookSet:
-        return HookSet(source.current.hooks, loop)
+        @cache
+        def for_loop(loop: str) -> HookSet:
+            return HookSet(source.current.hooks, loop)
 
-    with _progress(as_json) as progress, closing(open_journal(journal, readonly=True)) as book:
-        report = await backtest(book, for_loop, since=since, progress=progress, rules=source.rules)
+        report = await backtest(journal, for_loop, since=since, progress=progress, rules=source.rules)
     if as_json:
         counts = {"runs": report.runs, "values": report.values, "unknown": report.unknown, **report.counts}
         json_lines([*report.differences, counts])
