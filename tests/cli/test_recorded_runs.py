@@ -375,6 +375,17 @@ def test_a_signed_journal_is_checked_with_its_key(here: Path, run_here: Run, mon
     assert "many letters" not in right.out + right.err + run_here("verify").out
 
 
+def test_a_signed_journal_is_put_to_other_hooks_with_its_key(here: Path, run_here: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RIGHT", "a key of many letters")
+    record(teller(Journal(here / "runs.db", key=b"a key of many letters"), [looks("there")], text("Done.")))
+    (here / "rules.json").write_text(json.dumps([NO_LOOKS]))
+    told = run_here("backtest", "--hooks", "rules.json", "--key-env", "RIGHT", "--expect-no-change")
+    assert told.code == 1 and "newly blocked: 1" in told.out, told.err
+    keyless = run_here("backtest", "--hooks", "rules.json")
+    assert (keyless.code, keyless.out) == (2, "")
+    assert "runs.db is signed: give the key it was made with" in keyless.err
+
+
 # --- what is written wrongly ------------------------------------------------------------------------
 
 

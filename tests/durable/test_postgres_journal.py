@@ -61,6 +61,13 @@ BACK = """
     UPDATE beforehand.runs SET (records, head, seal) = (SELECT records, head, seal FROM public.runs WHERE id = 1) WHERE id = 1"""
 """Puts the first run back to what it was when the tables were copied, with the seal of then."""
 
+LOSE_THE_LAST = """
+    DELETE FROM beforehand.records WHERE run = 2; DELETE FROM beforehand.runs WHERE id = 2;
+    UPDATE beforehand.journal SET (opened, head, seal) = (SELECT opened, head, seal FROM public.journal)"""
+"""What a server that goes down has not kept of a run that it need not have kept."""
+
+START, NOTE = ("run", 7, b'{"loop": "main"}'), ("note", 8, b"{}")
+
 LEASES = """
     SELECT 1 FROM pg_locks JOIN pg_database ON pg_database.oid = database
     WHERE datname = current_database() AND locktype = 'advisory' AND granted AND classid = 1650879602"""
@@ -464,6 +471,34 @@ class TestWhenTheDatabaseGoesAway:
             assert (await payer.agent.run("go", run_id="r")).text == "done"
             assert payer.paid == [0, 1, 2]
             assert await asyncio.to_thread(verify, payer.agent.plan.journal) == []
+
+    @pytest.mark.parametrize("same", [False, True], ids=["another process", "the same"])
+    async def test_a_run_that_the_server_lost_takes_nothing_from_the_run_that_has_its_row(self, empty_url, postgres, same):
+        one = PostgresJournal(empty_url, durability="normal")
+        (await one.begin("first", START))[1].release()
+        postgres.execute("CREATE TABLE public.journal AS SELECT * FROM beforehand.journal", database(empty_url))
+        gone, old_lease = await one.begin("gone", START)
+        for statement in (LOSE_THE_LAST, END_SESSIONS):
+            postgres.execute(statement, database(empty_url))
+        (await one.hold("first")).release()  # the session is made anew
+
+        other = one if same else PostgresJournal(empty_url, durability="normal")
+        head, lease = await other.begin("new", START)
+
+        assert head.row == gone.row
+        with pytest.raises(JournalError, match="the records of run gone are no longer in"):
+            await one.write(gone, [NOTE])
+        old_lease.release()
+        third = PostgresJournal(empty_url)
+        with pytest.raises(RunBusy):
+            await third.hold("new")
+        await other.write(head, [NOTE])
+        lease.release()
+        assert await asyncio.to_thread(verify, other) == []
+        assert [(r.n, r.kind) for r in await asyncio.to_thread(other.records, "new")] == [(1, "run"), (2, "note")]
+        for journal in {one, other, third}:
+            journal.writer.close()
+            journal.close()
 
     async def test_a_connection_that_is_lost_again_when_it_is_first_used_is_made_once_more(self, empty_url):
         with line_to(empty_url) as (url, line):

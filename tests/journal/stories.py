@@ -57,7 +57,7 @@ VERDICTS: dict[str, list[Any]] = {
     ],
     "on_chunk": [
         Hold(3), Drop(), Interrupt("no"), Interrupt("no", resend=True), Interrupt("no", keep="aborted"),
-        lambda c: Replace(text=c.text.upper()) if c.kind == "text" else None,
+        lambda c: Replace(text=c.pending.upper()) if c.kind == "text" else None,
     ],
     "on_message": [
         Interrupt("no"), Interrupt("no", resend=True), Interrupt("no", keep="aborted"),

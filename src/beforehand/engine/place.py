@@ -61,7 +61,7 @@ class Place:
         if isinstance(self.journal, PostgresJournal):
             writer = self.journal.writer
             with contextlib.suppress(JournalError, TimeoutError):  # without its database it has no lock to give back
-                writer.put(writer.give_back(WORKER_LOCK, number_of(worker))).result(5)
+                writer.put(writer.give_back(WORKER_LOCK, number_of(worker), worker)).result(5)
         elif self._mine is not None:
             self._mine.release()
 

@@ -188,6 +188,7 @@ class Writer:
             raise (lost(shown(self._url), error) if passes(error) else self._as_error(error)) from None
 
     def _hold_again(self) -> None:
+        self._let_go()
         missing = {(kind, number) for kind, number in self.held if kind != RUN_LOCK or number not in self._lost}
         deadline = time.monotonic() + HOLD_AGAIN_SECONDS
         while missing:
@@ -198,6 +199,15 @@ class Writer:
                 time.sleep(0.1)
         self._lost.update(number for kind, number in missing if kind == RUN_LOCK)
         self._missing = {lock for lock in missing if lock[0] != RUN_LOCK}
+
+    def _let_go(self) -> None:
+        """Give up the leases of runs that are gone. A server that lost its last commits gives their rows to other runs."""
+        rows = [number for kind, number in self.held if kind == RUN_LOCK]
+        found = self._db.execute("SELECT id, run_id FROM beforehand.runs WHERE id = ANY(%s)", (rows,)).fetchall() if rows else ()
+        for number in rows:
+            if (number, self.held[RUN_LOCK, number]) not in found:
+                del self.held[RUN_LOCK, number]
+                self._lost.discard(number)
 
     def _lock(self, kind: int, number: int) -> bool:
         return bool(self._db.execute("SELECT pg_try_advisory_lock(%s, %s)", (kind, number)).fetchone()[0])
@@ -232,10 +242,14 @@ class Writer:
 
         return Call(take)
 
-    def give_back(self, kind: int, number: int) -> Call:
+    def give_back(self, kind: int, number: int, name: str) -> Call:
+        """A job that gives back a lock, if it is still held for this run or worker."""
+
         def give(db: Any) -> None:
-            if self.held.pop((kind, number), None) is not None:
-                db.execute("SELECT pg_advisory_unlock(%s, %s)", (kind, number))
+            if self.held.get((kind, number)) != name:
+                return
+            del self.held[kind, number]
+            db.execute("SELECT pg_advisory_unlock(%s, %s)", (kind, number))
             if kind == RUN_LOCK:
                 self._lost.discard(number)
 
@@ -362,7 +376,8 @@ class Writer:
         def look() -> tuple[Any, Any, Any]:
             ours = self._db.execute("SELECT hash FROM beforehand.records WHERE run = %s AND n = %s", (head.row, plan.count))
             new = self._db.execute("SELECT kind FROM beforehand.records WHERE run = %s AND n > %s", (head.row, head.records))
-            end = self._db.execute("SELECT records, head, seal FROM beforehand.runs WHERE id = %s", (head.row,))
+            query = "SELECT records, head, seal FROM beforehand.runs WHERE id = %s AND run_id = %s"
+            end = self._db.execute(query, (head.row, head.run_id))
             return ours.fetchone(), new.fetchall(), end.fetchone()
 
         ours, new, end = self._again(look)

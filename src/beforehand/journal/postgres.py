@@ -93,12 +93,13 @@ class PostgresJournal:
 
     async def begin(self, run_id: str, entry: Entry, parent: str | None = None) -> tuple[Head, PgLease]:
         head = await asyncio.wrap_future(self.writer.put(Opening(run_id, entry, parent)))
-        return head, PgLease(self.writer, head.row)
+        return head, PgLease(self.writer, head.row, run_id)
 
     async def hold(self, run_id: str) -> PgLease:
         for pause in GIVEN_BACK:
             try:
-                return PgLease(self.writer, await asyncio.wrap_future(self.writer.put(self.writer.hold(run_id))))
+                row = await asyncio.wrap_future(self.writer.put(self.writer.hold(run_id)))
+                return PgLease(self.writer, row, run_id)
             except RunBusy:
                 if not pause or not await asyncio.to_thread(self._is_over, run_id):
                     raise
@@ -275,8 +276,8 @@ class PgContents:
 class PgLease:
     """Held until `release`, or until the session ends."""
 
-    def __init__(self, writer: Writer, row: int) -> None:
-        self._writer, self._row = writer, row
+    def __init__(self, writer: Writer, row: int, run_id: str) -> None:
+        self._writer, self._row, self._run_id = writer, row, run_id
 
     def release(self) -> None:
-        self._writer.put(self._writer.give_back(RUN_LOCK, self._row))
+        self._writer.put(self._writer.give_back(RUN_LOCK, self._row, self._run_id))
