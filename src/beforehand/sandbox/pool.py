@@ -181,7 +181,7 @@ class _Pool:
 
 
 _pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Pool] = weakref.WeakKeyDictionary()
-"""A pool leads to its event loop, so neither goes by itself: those of loops that were closed by hand go when there is a new one."""
+"""A pool leads to its event loop, so neither goes by itself: those of loops closed by hand go when there is a new one."""
 
 
 def _pool() -> _Pool:
