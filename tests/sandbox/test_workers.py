@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import subprocess
+import sys
 
 import pytest
 from sandbox.sandboxed import ROOMY, children, no_bridge, run, until_gone
@@ -121,6 +123,41 @@ def test_spares_end_with_their_event_loop():
     asyncio.run(run("export function main() {}", language="ts"))
     asyncio.run(run("def main(a):\n    pass"))
     asyncio.run(until_gone(before))
+
+
+BY_HAND = """
+import asyncio, gc, time
+from pathlib import Path
+from sandbox.sandboxed import children, run
+
+async def leave_a_spare():
+    await run("def main(a):\\n    pass")
+    while others := asyncio.all_tasks() - {asyncio.current_task()}:
+        await asyncio.wait(others)
+
+def is_at_work(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+for _ in range(3):
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(leave_a_spare())
+    loop.close()
+    del loop
+asyncio.run(run("def main(a):\\n    pass"))
+gc.collect()
+while any(map(is_at_work, children())):
+    time.sleep(0.005)
+"""
+
+
+def test_spares_end_with_event_loops_that_were_closed_by_hand():
+    """Somebody who has a new event loop for each request, and gives it no end but `close`. In a process of its own, which
+    collects the ended ones when it likes."""
+    there = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", BY_HAND], env=there, timeout=30, check=True)
 
 
 async def test_an_argument_may_be_json_text():

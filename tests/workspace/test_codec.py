@@ -32,6 +32,7 @@ from beforehand.hooks.check import Refused
 from beforehand.models.openai_wire import PROTECTED
 from beforehand.testing import ScriptedModel, text
 from beforehand.validity import invalid_request
+from beforehand.workspace import Lambda
 from beforehand.workspace.codec import from_adf, read_request, request_json, to_adf
 
 @pytest.mark.parametrize("levels", [90, 120, 400, 5_000])
@@ -561,6 +562,21 @@ async def test_a_request_too_large_to_be_read_at_once_is_read_all_the_same(place
     result = await Agent(model=model, workspace=place, pre_llm_hook={"source": "lib/x.py"}).run("hi", check=False)
     if broken:
         assert "$.messages[4000].content must be a string or a list of blocks" in str(result.error)
+        assert model.requests == []
+    else:
+        assert [len(r.messages) for r in model.requests] == [4001]
+
+
+@pytest.mark.parametrize("broken", [False, True])
+async def test_messages_too_many_to_be_read_at_once_are_read_all_the_same(place, broken):
+    last = "{'role': 'user', 'content': 7}" if broken else "{'role': 'user', 'content': 'last'}"
+    many = "[{'role': 'user', 'content': 'x' * 100}] * 4000"
+    (place / "lib" / "x.py").write_text(f"def main(i):\n    return {{'type': 'replace', 'messages': [*{many}, {last}]}}\n")
+    model = ScriptedModel([text("hello")])
+    hooks = [Lambda("lib/x.py:main", seam="transform_context", workspace=place)]
+    result = await Agent(model=model, hooks=hooks).run("hi", check=False)
+    if broken:
+        assert "replace.messages that cannot be used" in str(result.error)
         assert model.requests == []
     else:
         assert [len(r.messages) for r in model.requests] == [4001]

@@ -181,12 +181,16 @@ class _Pool:
 
 
 _pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Pool] = weakref.WeakKeyDictionary()
+"""A pool leads to its event loop, so neither goes by itself: those of loops closed by hand go when there is a new one."""
 
 
 def _pool() -> _Pool:
     loop = asyncio.get_running_loop()
     pool = _pools.get(loop)
     if pool is None:
+        for other in [ref() for ref in _pools.keyrefs()]:
+            if other is not None and other.is_closed():
+                _pools.pop(other, None)
         pool = _pools[loop] = _Pool()
     return pool
 

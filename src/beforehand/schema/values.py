@@ -133,8 +133,12 @@ def seal(value: Any) -> Any:
             return value
         raise Rejected([("", f"contains {value}, which is not a JSON number")])
     if isinstance(value, dict):
-        return FrozenDict({k: seal(v) for k, v in value.items()})
-    return FrozenList([seal(v) for v in value])
+        return FrozenDict({k: v if type(v) in _ATOMS else seal(v) for k, v in value.items()})
+    return FrozenList([v if type(v) in _ATOMS else seal(v) for v in value])
+
+
+_ATOMS: frozenset[type] = frozenset({str, int, bool, type(None)})
+"""What most values are. There may be millions: those are not worth a call each."""
 
 
 def in_order(items: list[Any]) -> list[Any]:

@@ -33,7 +33,7 @@ GRACE = 1.0
 and what became of its calls."""
 
 LARGE = 250_000
-"""Bytes of JSON from which on a request is read in a thread: what comes from outside must not hold up the event loop."""
+"""Bytes of JSON from which on what was returned is read in a thread: what comes from outside must not hold up the event loop."""
 
 
 def Lambda(
@@ -150,7 +150,7 @@ class LambdaFunction:
         outcome = await call(
             source, self.function, argument, limits=limits, bridge=bridge, signal=signal, console=console, until=deadline,
         )  # fmt: skip
-        if isinstance(context, ProviderCall) and outcome.size > LARGE:
+        if outcome.size > LARGE:
             decided = await in_thread(self._decided, context, outcome.value)
         else:
             decided = self._decided(context, outcome.value)
