@@ -138,8 +138,8 @@ class Shadow:
         """
         if spec.kind == "save" or (self.own is not None and not spec.inherited) or (self.again and spec.value is None):
             return
-        if self.again and _is_lost(context):
-            return
+        if self.again and _is_lost(context) and getattr(self.hooks, spec.name):
+            return  # nobody knows what they would say of it, but where none is left nobody says anything
         self.judged += 1
         self._count_as_then(run)
         hooks = getattr(self.hooks, spec.name)
