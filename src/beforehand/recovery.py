@@ -215,7 +215,8 @@ def _notice(run: RunState, attempt: int) -> UserMessage:
 def _still_due(run: RunState, message: Message) -> bool:
     """Whether the next attempt begins with this message too: no notice of an earlier one, and nothing taken out of a queue."""
     if message.origin in ("steer", "follow_up"):
-        return any(message is waiting for waiting in (*run.queues.steering, *run.queues.follow_up))
+        here = any(message is waiting for waiting in (*run.queues.steering, *run.queues.follow_up))
+        return here or (run.journal is not None and run.journal.is_recorded_prompt(message))
     return not is_notice(message)
 
 

@@ -284,3 +284,36 @@ async def test_a_prompt_that_was_let_pass_in_a_new_attempt_is_on_record(tmp_path
         again = agent(tmp_path / f"{end}.db")
         assert (await again.resume("R")).messages == whole.messages
         await again.aclose()
+
+
+@pytest.mark.parametrize("queue", ["steer", "follow_up"])
+@pytest.mark.parametrize("seam", ["before_turn", "on_message"])
+async def test_a_run_that_began_with_a_queued_message_has_it_in_each_attempt(tmp_path: Path, seam: str, queue: str) -> None:
+    """As the runs of inner loops do that a message has woken."""
+
+    def agent(path: Path) -> Agent:
+        def fails(context: Any) -> None:
+            told = sum(m.text.startswith("[Turn error]") for m in context.history)
+            if told < 2 and (context.message if seam == "on_message" else context.incoming[0]).text == "queued":
+                raise RuntimeError(f"broken, as {told} rows say")
+
+        return Agent(
+            model=FunctionModel(lambda r: text(f"{len(r.messages)}")), hooks=[Hook(seam=seam, fn=fails, name="fails")],
+            journal=Journal(path, durability="normal", raw=True), recovery=Recovery(base_delay_ms=0, jitter=0),
+        )  # fmt: skip
+
+    first = agent(tmp_path / "whole.db")
+    talk = first.conversation()
+    await talk.run("go", run_id="A")
+    for words in ("queued", "queued after it"):
+        (talk.steer if queue == "steer" else talk.follow_up)(words)
+    whole = await talk.continue_run()
+    assert [m.text for m in whole.messages if m.origin == queue] == ["queued", "queued after it"]
+    await first.aclose()
+    records = all_records(tmp_path / "whole.db")
+    began = next(n for n, r in enumerate(records, 1) if r.run_id == whole.run_id)
+    for end in range(began, len(records)):
+        cut(records[:end], {"A": None, whole.run_id: None}, tmp_path / f"{end}.db").close()
+        again = agent(tmp_path / f"{end}.db")
+        assert (await again.resume(whole.run_id)).messages == whole.messages, f"cut after record {end} ({records[end - 1].kind})"
+        await again.aclose()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from beforehand import (
-    Agent, Approve, Ask, Block, CustomMessage, Hook, HookFailed, Limits, Replace, RunResult, ToolContext, ToolResult,
+    Agent, Approve, Ask, Block, CustomMessage, Hook, HookFailed, Limits, Queue, Replace, RunResult, ToolContext, ToolResult,
     UserMessage, tool,
 )  # fmt: skip
 from beforehand.errors import ConfigError, JournalError, NetworkError, RunChanged, UnknownRun
@@ -599,6 +599,33 @@ async def test_a_hook_that_failed_is_asked_again_though_other_hooks_have_decided
         again = worker(tmp_path / f"{end}.db", [], hooks=hooks)
         assert (await again.resume("R")).text == "done"
         await again.aclose()
+
+
+async def test_a_hook_that_was_cut_short_is_asked_once_more_and_not_at_each_resume(tmp_path: Path) -> None:
+    """The run was cancelled while it was asked."""
+    asked: list[str] = []
+    going: list[asyncio.Task[Any]] = []
+
+    async def gate(call: Any) -> Any:
+        asked.append(call.call_id)
+        if len(asked) == 1:
+            going[0].cancel()
+            await asyncio.sleep(0)
+        return [Queue(UserMessage("by the way")), Ask("May it?")]
+
+    hooks = [Hook(seam="before_tool_call", fn=gate, name="gate")]
+    call = tool_call("work", {"n": 1}, id="c")
+    once = FunctionModel(lambda r: text("done") if any(m.role == "tool" for m in r.messages) else call)
+    agent = worker(tmp_path / "runs.db", [], hooks=hooks).replace(model=once)
+    going.append(asyncio.ensure_future(agent.run("go", run_id="R")))
+    with pytest.raises(asyncio.CancelledError):
+        await going[0]
+    assert (await agent.resume("R")).stop_reason == "suspended"
+    result = await agent.resume("R", {"c": Approve()})
+    assert (asked, result.text) == (["c", "c"], "done")
+    assert [m.text for m in result.messages if m.origin == "hook"] == ["by the way"]
+    assert (await agent.resume("R")).messages == result.messages
+    await agent.aclose()
 
 
 @pytest.mark.parametrize("fails_at", ["a", "b"])

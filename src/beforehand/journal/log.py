@@ -209,6 +209,8 @@ class RunLog(Recall):
             data["again"] = True
             if isinstance(failed, HookFailed):
                 data["failed"] = write_error(failed)
+            else:  # cut short from outside: what they say when they are asked again stands in its place
+                data["over"] = True
         else:
             data |= write_ruling(run, seam, ruling, self.intake.keep, self.journal.raw)
             if self.intake.passes(seam, ruling):

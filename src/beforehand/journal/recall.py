@@ -143,6 +143,10 @@ class Recall:
         number, _ = self._numbered.get(id(message), (None, None))
         return number
 
+    def is_recorded_prompt(self, message: Message) -> bool:
+        """Whether this is a prompt of a run that goes on: one that came out of a queue is in none any more."""
+        return self.past is not None and self._number_of(message) is None and self.intake.is_prompt(message)
+
     def past_cause(self) -> str | None:
         """Why the turn that is next on record follows, if one is: what waited then may have been taken back since."""
         for item in self.line:

@@ -127,6 +127,9 @@ class Intake:
             self._prompts = {id(message): (place, message) for place, message in enumerate(messages)}
         self._left = list(messages)
 
+    def is_prompt(self, message: Message) -> bool:
+        return self._prompts is None or id(message) in self._prompts
+
     def _place(self, message: Message) -> int | None:
         """Which prompt this is, if it is one."""
         return (self._prompts or {}).get(id(message), (None, None))[0]
