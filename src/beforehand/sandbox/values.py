@@ -14,7 +14,7 @@ import msgspec
 MAX_NESTED = 250_000
 """Lists and objects in one JSON text. To make so many takes a tenth of a second."""
 DEEPEST = 300
-"""Values inside values that a Python lambda hands the bridge. Further down the interpreter says `<deeply nested>` instead."""
+"""Values inside values that a lambda hands the bridge. Further down Monty says `<deeply nested>` instead."""
 
 _decode = msgspec.json.Decoder().decode
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]")
