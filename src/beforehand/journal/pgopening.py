@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+from collections.abc import Iterator
 from typing import Any
 
 from ..errors import ConfigError, JournalError, JournalUnreadable
-from .pgtotal import is_kept, sums_of
+from .pgtotal import facts_of
 from .total import TOTAL, Sums, is_key, seal_of_facts, wrong_key
 
 FORMATS = (1, 2)
@@ -153,16 +155,11 @@ def said(error: Any) -> str:
 
 def prepare(db: Any, where: str, key: bytes | None, readonly: bool) -> None:
     """Make the tables if need be, and make sure that they are ours. Raises `JournalUnreadable`, `Unreachable`."""
-    error = psycopg().Error
-    try:
+    with _usable(where):
         found = _found(db)
         if found is None and not readonly:
             _create(db, key)
             found = _found(db)
-    except error as problem:
-        if passes(problem):
-            raise lost(where, problem) from None
-        raise JournalUnreadable(f"the journal {where} cannot be used: {said(problem)}") from None
     if found is None:
         raise JournalUnreadable(f"there is no journal in {where}: no run has been recorded in it")
     version, signed = found
@@ -175,12 +172,20 @@ def prepare(db: Any, where: str, key: bytes | None, readonly: bool) -> None:
     if not signed and key is not None:
         raise JournalUnreadable(f"{where} is not signed, but a key was given: a key is chosen when a journal is made")
     if key is not None and not readonly:
-        try:
+        with _usable(where):
             right = is_key(key, *_signed(db))
-        except error as problem:
-            raise lost(where, problem) from None
         if not right:
             raise JournalUnreadable(wrong_key(where))
+
+
+@contextlib.contextmanager
+def _usable(where: str) -> Iterator[None]:
+    try:
+        yield
+    except psycopg().Error as problem:
+        if passes(problem):
+            raise lost(where, problem) from None
+        raise JournalUnreadable(f"the journal {where} cannot be used: {said(problem)}") from None
 
 
 def _found(db: Any) -> tuple[int, bool] | None:
@@ -193,8 +198,7 @@ def _signed(db: Any) -> tuple[dict[str, Any], tuple[Any, ...] | None]:
     """What stands beside the chain, and the end of the run opened last, as of one moment: others may be writing."""
     with db.transaction():
         db.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        opened, head, sealed = db.execute("SELECT opened, head, seal FROM beforehand.journal").fetchone()
-        facts = {"opened": opened, "head": head, "seal": sealed, **({TOTAL: sums_of(db)} if is_kept(db) else {})}
+        facts = facts_of(db)
         last = db.execute("SELECT run_id, records, head, seal FROM beforehand.runs ORDER BY id DESC LIMIT 1").fetchone()
     return facts, last
 

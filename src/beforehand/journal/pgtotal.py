@@ -106,6 +106,13 @@ def is_kept(db: Any) -> bool:
     return bool(there)
 
 
+def facts_of(db: Any) -> dict[str, Any]:
+    """What stands beside the chain."""
+    opened, head, sealed, signed = db.execute("SELECT opened, head, seal, signed FROM beforehand.journal").fetchone()
+    facts = {"opened": opened, "head": head, "seal": sealed, "signed": signed}
+    return {**facts, TOTAL: sums_of(db)} if signed and is_kept(db) else facts
+
+
 def sums_of(db: Any) -> Sums:
     rows = db.execute("SELECT slot, value FROM beforehand.totals ORDER BY slot").fetchall()
     least = [value for slot, value in rows if slot == LEAST]

@@ -12,12 +12,11 @@ from ..errors import ConfigError, JournalError, JournalUnreadable, RunBusy, Unkn
 from .chain import Record
 from .pgjobs import RUN_LOCK, Append, Opening, PgHead
 from .pgopening import connect, lost, passes, prepare, psycopg, said, shown
-from .pgtotal import is_kept, sums_of
+from .pgtotal import facts_of
 from .pgwriter import Writer
 from .queries import Head, RunRow, no_start
 from .sqlite import DURABILITIES, Durability, Entry
 from .torn import cut_off
-from .total import TOTAL
 
 GIVEN_BACK = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.0)
 """A lease is given back a moment after the end is recorded: how long to wait for that, in seconds, again and again."""
@@ -251,9 +250,7 @@ class PgContents:
         self._db, self.error = db, psycopg().Error
 
     def facts(self) -> dict[str, Any]:
-        opened, head, sealed, signed = self._db.execute("SELECT opened, head, seal, signed FROM beforehand.journal").fetchone()
-        facts = {"opened": opened, "head": head, "seal": sealed, "signed": signed}
-        return {**facts, TOTAL: sums_of(self._db)} if signed and is_kept(self._db) else facts
+        return facts_of(self._db)
 
     def runs(self) -> list[tuple[int, str, int, bytes, bytes, str | None]]:
         rows = self._db.execute("SELECT id, run_id, records, head, seal, parent FROM beforehand.runs ORDER BY id")
