@@ -1,14 +1,14 @@
 """The project file is looked at when a request is due: an edit counts at once, and costs nothing while there is none."""
 
 import os
+import subprocess
 import sys
-from contextlib import contextmanager
 
 import pytest
 
 from beforehand import ConfigError
 from beforehand.config import read_project
-from beforehand.config.live import SETTLED_NS, LiveProject
+from beforehand.config.live import LiveProject
 
 OLD = 1_000_000_000
 
@@ -27,44 +27,43 @@ def test_a_file_that_says_the_same_stays_the_same_project(folder):
     assert live.current() is first
 
 
-def test_a_file_that_has_settled_is_only_looked_at(folder):
-    file = folder.toml('model = "openai:a"')
-    now = [file.stat().st_mtime_ns + SETTLED_NS]
-    live = LiveProject(read_project(file), clock=lambda: now[0])
-    with opened(file) as times:
-        live.current()
-        live.current()
-    assert len(times) == 2  # it may have been written again within one tick of the clock
-    now[0] += SETTLED_NS
+LOOKS = """
+import sys
+from beforehand.config import read_project
+from beforehand.config.live import SETTLED_NS, LiveProject
+
+file, times = sys.argv[1], 0
+
+def count(event, args):
+    global times
+    times += event == "open" and str(args[0]) == file
+
+def opened(live):
+    before = times
     live.current()
-    with opened(file) as times:
-        assert live.current().settings.model == "openai:a"
-    assert times == []
-    file.write_text('model = "openai:b"')
-    assert live.current().settings.model == "openai:b"
+    print(live.current().settings.model, times - before)
+
+project = read_project(file)
+now = [project.file.stat().st_mtime_ns + SETTLED_NS]
+live = LiveProject(project, clock=lambda: now[0])
+sys.addaudithook(count)
+opened(live)
+now[0] += SETTLED_NS
+live.current()
+opened(live)
+with open(file, "w") as written:
+    written.write('model = "openai:b"')
+opened(live)
+"""
 
 
-_watched = []
-
-
-def _audit(event, args):
-    for path, times in _watched:
-        if event == "open" and str(args[0]) == path:
-            times.append(args)
-
-
-sys.addaudithook(_audit)
-
-
-@contextmanager
-def opened(file):
-    """Each time the file is opened meanwhile."""
-    watch = (str(file), [])
-    _watched.append(watch)
-    try:
-        yield watch[1]
-    finally:
-        _watched.remove(watch)
+def test_a_file_that_has_settled_is_only_looked_at(folder):
+    """In a process of its own: an audit hook cannot be taken away, and while one runs no thread can begin to be traced."""
+    file = folder.toml('model = "openai:a"')
+    done = subprocess.run([sys.executable, "-c", LOOKS, str(file)], capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    # As long as it may have been written again within one tick of the clock, it is read each time.
+    assert done.stdout.splitlines() == ["openai:a 2", "openai:a 0", "openai:b 1"]
 
 
 def test_two_edits_within_one_tick_of_the_clock_are_both_seen(folder):
