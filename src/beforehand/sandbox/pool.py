@@ -25,6 +25,9 @@ from .spares import Spares, Worker
 
 MAX_WORKERS = 64
 """Calls under way at once on one event loop; the others wait, on their own time. Calls made by calls count in `family`."""
+MAX_SPARES = 128
+"""Workers of one language that wait for calls. More than there are at once: a burst is served from what waits, and those that
+wait for their place find a worker too. One that waits holds some 9 MB of its own if it is Deno's."""
 
 
 async def call(
@@ -91,7 +94,7 @@ class _Pool:
 
     def __init__(self) -> None:
         self._spares = {
-            language: Spares(partial(_started, language, spare=True), self._discard, MAX_WORKERS)
+            language: Spares(partial(_started, language, spare=True), self._discard, MAX_SPARES)
             for language in ("python", "script")
         }
         self._closing: set[asyncio.Future[Any]] = set()
