@@ -36,7 +36,7 @@ async def outcome(hooks: Any, shadow: Any, **options: Any) -> tuple[Any, Scripte
     model = ScriptedModel(turns())
     agent = Agent(model=model, tools=[send], hooks=hooks, shadow_hooks=shadow, **options)
     result = await agent.run("go", check=False)
-    return result, model, list(ran)
+    return result, model, sorted(ran)  # the two are sent at once
 
 
 @hook.before_tool_call
