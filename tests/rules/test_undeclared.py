@@ -125,7 +125,7 @@ async def test_a_decision_of_a_class_of_ones_own_is_refused() -> None:
 @pytest.mark.parametrize(
     "nested",
     [[[Block("No.")]], [None], [Block("No."), None], {Block: "No."}, {"No."}, iter([Block("No.")]), (x for x in [Block("No.")])],
-    ids=str,
+    ids=lambda v: type(v).__name__,
 )
 async def test_decisions_in_something_else_than_a_list_or_tuple_are_refused(nested: Any) -> None:
     stage = await play(at("before_tool_call", nested))

@@ -486,7 +486,9 @@ def _positional_only(ctx: ToolContext, /, x: int) -> None: ...
 
 
 @pytest.mark.parametrize(
-    "body", [_plain, _parametrised, _quoted, _annotated, _positional_only, functools.partial(_plain)], ids=lambda v: repr(v)[:30]
+    "body",
+    [_plain, _parametrised, _quoted, _annotated, _positional_only, functools.partial(_plain)],
+    ids=["plain", "parametrised", "quoted", "annotated", "positional", "partial"],
 )
 def test_a_first_parameter_for_the_context_is_no_argument(body: Any) -> None:
     made = tool(body)

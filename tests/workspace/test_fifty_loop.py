@@ -210,7 +210,11 @@ class Instance:
     pass
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), a_cycle(), Instance(), {1: 2}, b"x"], ids=repr)
+@pytest.mark.parametrize(
+    "value",
+    [float("nan"), float("inf"), -float("inf"), a_cycle(), Instance(), {1: 2}, b"x"],
+    ids=lambda v: "an object" if isinstance(v, Instance) else repr(v),
+)
 def test_32_what_is_no_json_is_refused(value):
     returned = {
         "system": "",
