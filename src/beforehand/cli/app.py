@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import io
 import sys
 from contextlib import closing
@@ -11,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from .overview import Grouped, add_examples
+from .overview import Grouped, add_examples, name_of
 from .recorded import RUNS_DB, JournalPath, KeyEnv, Since, add_commands, key_from, reader
 from .terminal import console_for, refuse_together, reported, safe
 
@@ -36,7 +37,17 @@ def start() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # what a terminal cannot show is no reason to stop
-    app(prog_name="beforehand")
+    _with_only(sys.argv[1:2])(prog_name="beforehand")
+
+
+def _with_only(names: list[str]) -> typer.Typer:
+    """The command line with this command alone, if it is one. Typer makes all that there are, which takes longer than most do."""
+    chosen = [command for command in app.registered_commands if name_of(command) in names]
+    if not chosen:
+        return app
+    alone = copy.copy(app)
+    alone.registered_commands, alone.registered_groups = chosen, []
+    return alone
 
 
 def _version(wanted: bool) -> None:

@@ -63,6 +63,8 @@ class Lines:
             self.add(self.painted(f"{indent}({self.one_line(row.note)})", "2"))
 
     def one_line(self, text: str) -> str:
+        if len(text) <= TEXT_CHARS and text.isascii() and text.isprintable() and "  " not in text:
+            return text.strip()  # as nearly all of them: there is nothing to join, to escape or to cut
         cut = "" if self._full or len(text) <= TEXT_CHARS else f" ... ({len(text) - TEXT_CHARS} more characters: --full)"
         return safe(" ".join((text[:TEXT_CHARS] if cut else text).split())) + cut
 

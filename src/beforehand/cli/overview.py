@@ -6,6 +6,7 @@ from typing import Any
 
 import typer
 from typer.core import TyperGroup
+from typer.models import CommandInfo
 
 GROUPS: dict[str, dict[str, str]] = {
     "See it work": {"demo": "A travel assistant and two hooks: no key, no network"},
@@ -99,10 +100,15 @@ def _section(formatter: Any, heading: str, rows: list[tuple[str, str]], width: i
             formatter.write_dl([(f"{name:<{width}}", text) for name, text in rows])
 
 
+def name_of(command: CommandInfo) -> str:
+    """What one writes for it."""
+    return str(command.name or getattr(command.callback, "__name__", ""))
+
+
 def add_examples(app: typer.Typer) -> None:
     """Put the examples below the help of each command."""
     for command in app.registered_commands:
-        name = command.name or getattr(command.callback, "__name__", "")
+        name = name_of(command)
         if name in EXAMPLES:
             lines = "\n".join(f"  {line}" for line in EXAMPLES[name])
             command.epilog = f"\b\nExamples:\n{lines}" + (f"\n\n{command.epilog}" if command.epilog else "")

@@ -133,15 +133,9 @@ def _rank(spec: SeamSpec, verdict: Verdict) -> int:
 
 
 async def _settle(
-    run: RunState,
-    spec: SeamSpec,
-    hook: Hook,
-    context: Any,
-    returned: Any,
-    changes: dict[str, Any],
-    adopt: Adopt | None,
+    run: RunState, spec: SeamSpec, hook: Hook, context: Any, returned: Any, changes: dict[str, Any], adopt: Adopt | None,
     took: float,
-) -> Verdict | None:
+) -> Verdict | None:  # fmt: skip
     """Check what a hook returned, make its effects happen, record it. Raises what makes it a failure."""
     verdict, effects = split(spec, returned)
     console = getattr(returned, "console", None)
@@ -229,10 +223,9 @@ async def _ask_or_recall(
     journal, call_id = run.journal, context.call_id if spec.by_tool else None
     beside = call_id is None and run.is_aside  # about what a hook does meanwhile, and so not on the run's own line
     past = None if beside else journal.past_ruling(run, spec.name, call_id)
-    if beside:
-        pass
-    elif past is None:
-        await journal.go_live(run)
+    if past is None:
+        if not beside:
+            await journal.go_live(run)
     elif not past.again:
         return _recalled(run, spec, hooks, context, past), True
     elif past.failed is not None:
@@ -263,13 +256,17 @@ def repeat_effects(run: RunState, past: Any) -> None:
     """What a recorded ruling had for effects, and the records of its decisions."""
     for effect in past.effects:
         apply_effect(run, effect)
-    run.decisions += past.decisions
-    run.askers += tuple([(d.hook, d.where) for d in past.decisions if "Resend" in d.effects])
-    run.askers += tuple([(name, where) for verdict, name, where in past.heard if getattr(verdict, "resend", False)])
+    if past.decisions:
+        run.decisions += past.decisions
+        run.askers += tuple([(d.hook, d.where) for d in past.decisions if "Resend" in d.effects])
+    if past.heard:
+        run.askers += tuple([(name, where) for verdict, name, where in past.heard if getattr(verdict, "resend", False)])
 
 
 def _recalled(run: RunState, spec: SeamSpec, hooks: Sequence[Hook], context: Any, past: Any) -> Ruling:
     repeat_effects(run, past)
+    if not past.changes and not past.heard:
+        return Ruling(context, {})
     heard = [
         (verdict, next((h for h in hooks if (h.name, h.where) == (name, where)), Gone(name, where)))
         for verdict, name, where in past.heard

@@ -17,7 +17,7 @@ from ..errors import JournalUnreadable
 from ..events import DecisionRecord
 from ..messages import Message, ToolMessage
 from ..seams import BY_NAME
-from .chain import Record, follows
+from .chain import Record, chained
 from .codec import message_of, read_decision, result_of
 from .queries import no_start
 from .withheld import find_message, find_prompts
@@ -142,9 +142,10 @@ def unreadable(record: Record, error: Exception) -> JournalUnreadable:
 def check_chain(records: Sequence[Record], before: bytes, key: bytes | None) -> int | None:
     """The number of the first record that is not as it was written, `None` if all are. `before` is what the first follows."""
     for place, record in enumerate(records, records[0].n if records else 1):
-        if record.n != place or not follows(before, record, key):
+        expected = chained(before, key, record.run_id, place, record.at, record.kind, record.body)
+        if record.n != place or expected != record.hash or not expected:
             return place
-        before = record.hash
+        before = expected
     return None
 
 

@@ -34,6 +34,9 @@ BEFORE_ANSWER = frozenset({"ruling", "note", "request"})
 AFTER_TAKING = frozenset(spec.name for spec in SEAMS if 3 <= spec.number <= 9 or spec.name == "before_compaction")
 """Seams that come once a turn has taken in what it takes."""
 
+TELLING = frozenset({"changes", "heard", "effects", "notes", "decisions", "lambdas", "fired", "again", "failed"})
+"""The parts of a recorded ruling that make it more than that its hooks were asked. Most have none."""
+
 
 class PastRuling(msgspec.Struct):
     """A recorded ruling: the fields replaced, the refusals with the hooks they are from, effects and decisions."""
@@ -175,6 +178,8 @@ class Recall:
         data = self._past_ruling_of_call(seam, call_id) if call_id is not None else self._past_ruling_on_line(seam)
         if data is None or (data.get("again") and not self.line and "failed" not in data):
             return None
+        if TELLING.isdisjoint(data):
+            return PastRuling({}, [], [], [])
         around = {"run_id": run.run_id, "loop": run.loop, "turn": run.turn, "seam": seam, "call_id": call_id}
         if data.get("fired"):
             self._restore_counts(run, data["fired"])

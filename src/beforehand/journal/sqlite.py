@@ -37,7 +37,7 @@ FOLD_COMMITS = 1000
 _PAUSE = 0.005
 """Seconds between two tries to write, in a thread that waits for another process."""
 
-Change: TypeAlias = Callable[Concatenate[sqlite3.Connection, P], T]
+Change: TypeAlias = Callable[Concatenate[sqlite3.Cursor, P], T]
 
 Entry = tuple[str, int, bytes]
 """What is to be recorded: kind, time in microseconds, body as JSON."""
@@ -77,6 +77,7 @@ class Journal(Queries):
         """Nothing is open yet: of a new journal, and of one that a fork has brought into another process."""
         self._lock = threading.RLock()
         self._db: Connection | None = None
+        self._writer: sqlite3.Cursor | None = None  # every change is made with this one: a cursor for each statement costs more
         self._layout: Layout  # both once it is open
         self._files: Files
         self._folding = False
@@ -139,7 +140,7 @@ class Journal(Queries):
                 os.close(self._wal)
             if self._db is not None:
                 self._db.close()
-            self._db = self._wal = None
+            self._db = self._writer = self._wal = None
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
         if (wal := getattr(self, "_wal", None)) is not None:  # the connection closes itself
@@ -174,15 +175,15 @@ class Journal(Queries):
         finally:
             self._lock.release()
 
-    def _try_to_write(self, wait: float) -> sqlite3.Connection | None:
+    def _try_to_write(self, wait: float) -> sqlite3.Cursor | None:
         """Begin a transaction, with our lock held, unless somebody else is writing."""
         self._after_fork()
         if not self._lock.acquire(blocking=wait > 0):  # whoever holds it may be waiting for the disk
             return None
         try:
-            db = self._db or self.db
-            db.execute("BEGIN IMMEDIATE")
-            return db
+            if self._writer is None:
+                self._writer = self.db.cursor()
+            return self._writer.execute("BEGIN IMMEDIATE")
         except sqlite3.Error as error:
             self._lock.release()
             failure = as_error(self.path, error)
@@ -197,7 +198,7 @@ class Journal(Queries):
         """Begin the records of a run. Raises `RunExists` if there is one of this id."""
         return self._commit(wait, self._open_run, run_id, entry, parent)
 
-    def _open_run(self, db: sqlite3.Connection, run_id: str, entry: Entry, parent: str | None) -> Head:
+    def _open_run(self, db: sqlite3.Cursor, run_id: str, entry: Entry, parent: str | None) -> Head:
         kind, at, body = entry
         if db.execute("SELECT 1 FROM runs WHERE run_id = ?", (run_id,)).fetchone():
             raise RunExists(run_id)
@@ -225,7 +226,7 @@ class Journal(Queries):
             raise JournalBusy(f"the journal {self.path} is being written by another process")
         head.records, head.hash = self._commit(wait, self._append, head, entries)
 
-    def _append(self, db: sqlite3.Connection, head: Head, entries: Sequence[Entry]) -> tuple[int, bytes]:
+    def _append(self, db: sqlite3.Cursor, head: Head, entries: Sequence[Entry]) -> tuple[int, bytes]:
         rows, end = self._chained(head, entries)
         if not self._move(db, head, rows, end):
             found = db.execute("SELECT records, head, seal FROM runs WHERE id = ?", (head.row,)).fetchone()
@@ -250,7 +251,7 @@ class Journal(Queries):
             rows.append((row, n, at, kind, body, before))
         return rows, before
 
-    def _move(self, db: sqlite3.Connection, head: Head, rows: list[tuple[Any, ...]], end: bytes) -> bool:
+    def _move(self, db: sqlite3.Cursor, head: Head, rows: list[tuple[Any, ...]], end: bytes) -> bool:
         """Write down where the chain ends now. False if it did not end where `head` says, and nothing was written."""
         count = rows[-1][1]
         values = (count, end, seal(self._key, head.run_id, count, end), head.row, head.records, head.hash)
@@ -261,7 +262,7 @@ class Journal(Queries):
         """Take away what a loss of power has left behind a run's end, and record that. Returns what was said of it."""
         return None if self.readonly else self._commit(BUSY_SECONDS, self._drop_torn, head)
 
-    def _drop_torn(self, db: sqlite3.Connection, head: Head) -> str | None:
+    def _drop_torn(self, db: sqlite3.Cursor, head: Head) -> str | None:
         note = drop_torn(db, self._layout, self._key, head)
         if note is None:
             return None

@@ -79,8 +79,9 @@ def steps(records: Sequence[Record]) -> Iterator[Step]:
     for record in records:
         try:
             told = story.tell(record.kind, record.data)
-            if any(call is not None and type(call) is not str for _, call, _ in told):
-                raise TypeError("the id of its call is no text")
+            for _, call, _ in told:
+                if call is not None and type(call) is not str:
+                    raise TypeError("the id of its call is no text")
         except MALFORMED as error:
             raise unreadable(record, error) from None
         seconds = (record.at - began) / 1e6

@@ -21,7 +21,7 @@ KEPT = frozenset({"intent", "answer", "settled"})
 """Kinds that are never dropped: a tool may have run, and a person has spoken."""
 
 
-def drop_torn(db: sqlite3.Connection, layout: Layout, key: bytes | None, head: Head) -> dict[str, Any] | None:
+def drop_torn(db: sqlite3.Cursor, layout: Layout, key: bytes | None, head: Head) -> dict[str, Any] | None:
     """Take away the torn records behind a run's end, within a transaction. Returns the note to record in their place, if any.
 
     Raises `JournalUnreadable` for what stands there and is not torn.

@@ -38,7 +38,7 @@ class Total:
         self._key = key
         self._records, self._value = 0, b""
 
-    def add(self, db: sqlite3.Connection, more: int) -> None:
+    def add(self, db: sqlite3.Cursor, more: int) -> None:
         """So many records were added, in this transaction."""
         if self._replace(db, more):
             return
@@ -47,7 +47,7 @@ class Total:
             self._records, self._value = records, found[0]
             self._replace(db, more)
 
-    def _replace(self, db: sqlite3.Connection, more: int) -> bool:
+    def _replace(self, db: sqlite3.Cursor, more: int) -> bool:
         records = self._records + more
         value = packed(self._key, records)
         if db.execute("UPDATE journal SET value = ? WHERE name = 'total' AND value = ?", (value, self._value)).rowcount != 1:
