@@ -21,10 +21,11 @@ from .ids import run_id_problem
 from .journal.chain import Record, seal
 from .journal.codec import message_of, read, read_error
 from .journal.details import kept, kept_all
+from .journal.families import decisions_in, decisions_inside
 from .journal.fingerprint import differences, of_tool, prints_of
 from .journal.log import RunLog
 from .journal.opening import RunExists
-from .journal.past import MALFORMED, Past, check_chain, decisions_in, decisions_inside, read_past, unreadable
+from .journal.past import MALFORMED, Past, check_chain, read_past, unreadable
 from .journal.queries import Head
 from .journal.sqlite import encode, now
 from .journal.shortened import read_shortened
