@@ -402,3 +402,23 @@ async def test_what_a_turn_takes_in_is_said_though_the_queues_were_cleared_meanw
             talk = again.conversation()
             assert (await talk.resume_recorded("R")).messages == whole.messages, length
         path = cut_at(tmp_path / "whole.db", length + 1)
+
+
+async def test_a_turn_that_was_interrupted_over_its_prompt_does_not_take_what_came_after_it(tmp_path: Path) -> None:
+    def guard(incoming: Any) -> Any:
+        return Interrupt("not that", resend=True) if incoming.message.text == "second" else None
+
+    def more(turn: Any) -> None:
+        if turn.number == 1:
+            talk.steer("and this")
+
+    hooks = [Hook(seam="on_message", fn=guard, name="guard"), Hook(seam="finish_turn", fn=more, name="more")]
+    async with agent_at(tmp_path / "whole.db", *hooks) as agent:
+        talk = agent.conversation()
+        whole = await talk.run([UserMessage("go"), UserMessage("second")], run_id="R")
+    assert [m.text for m in whole.messages] == ["go", "and this", "", "saw 1", "saw 2", "done"]
+    path = cut_after(tmp_path / "whole.db", lambda r: r.kind == "reply")
+    length = len(all_records(path))
+    assert (await resumed(agent_at(path, *hooks))).messages == whole.messages
+    for record in all_records(path)[length:-1]:
+        assert (await resumed(agent_at(cut_at(path, record.n), *hooks))).messages == whole.messages, record.n

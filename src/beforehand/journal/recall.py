@@ -116,6 +116,8 @@ class Recall:
         began = False
         taken: list[int | None] = []
         for item in self.line:
+            if item.kind == "turn" and began:
+                return  # an interrupt ended the attempt, and what the next turn took had not come by then
             if item.kind in ("turn", "took"):
                 self._put_back(run.queues, item.data)
                 if item.kind == "took" or item.data["cause"] is not None:
