@@ -180,9 +180,9 @@ class Recorded(msgspec.Struct):
         shortened = (self.past.end or self.past.suspended or {}).get("shortened")
         return (whole, ()) if shortened is None else read_shortened(shortened, whole)
 
-    @property
-    def prompts(self) -> list[Message]:
-        return [message_of(m) for m in self.past.start["prompts"]]
+    def prompts(self, asked: Any) -> list[Message]:
+        """What it was begun with; if hooks at 1 are no longer `asked`, what those had made of it that were there then."""
+        return [message_of(m) for m in (self.past.start["prompts"] if asked else self.past.prompts)]
 
     @property
     def limits(self) -> Limits:

@@ -422,3 +422,14 @@ async def test_a_turn_that_was_interrupted_over_its_prompt_does_not_take_what_ca
     assert (await resumed(agent_at(path, *hooks))).messages == whole.messages
     for record in all_records(path)[length:-1]:
         assert (await resumed(agent_at(cut_at(path, record.n), *hooks))).messages == whole.messages, record.n
+
+
+async def test_what_a_hook_at_1_made_of_the_prompts_stands_when_the_hook_is_gone(tmp_path: Path) -> None:
+    shapes = Hook(seam="before_run", fn=lambda start: Replace(messages=[UserMessage("one prompt")]), name="shapes")
+    async with agent_at(tmp_path / "whole.db", shapes) as agent:
+        talk = agent.conversation()
+        talk.steer("and this")
+        whole = await talk.run([UserMessage("go"), UserMessage("now")], run_id="R")
+    assert [m.text for m in whole.messages][:2] == ["one prompt", "and this"]
+    for record in all_records(tmp_path / "whole.db")[1:-1]:
+        assert (await resumed(agent_at(cut_at(tmp_path / "whole.db", record.n)))).messages == whole.messages, record.n
