@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from beforehand import (
-    Agent, Answer, Continue, Hook, HookFailed, Interrupt, Limits, Queue, Recovery, Replace, ToolContext,
+    Agent, Answer, Block, Continue, Hook, HookFailed, Interrupt, Limits, Queue, Recovery, Replace, ToolContext,
     UserMessage, tool,
 )  # fmt: skip
 from beforehand.errors import RunError
@@ -433,3 +433,25 @@ async def test_what_a_hook_at_1_made_of_the_prompts_stands_when_the_hook_is_gone
     assert [m.text for m in whole.messages][:2] == ["one prompt", "and this"]
     for record in all_records(tmp_path / "whole.db")[1:-1]:
         assert (await resumed(agent_at(cut_at(tmp_path / "whole.db", record.n)))).messages == whole.messages, record.n
+
+
+async def test_nobody_is_asked_for_the_key_of_a_request_that_is_past(tmp_path: Path) -> None:
+    """One for a summary was refused, and dynamic instructions stand between it and the request that left then."""
+    asked: list[int] = []
+
+    def shut(out: Any) -> Any:
+        return Block("no summaries") if out.kind == "compaction" else None
+
+    def key(wanted: Any) -> Any:
+        asked.append(wanted.run.turn)
+        return Replace(key=KEY)
+
+    hooks = [Hook(seam="get_api_key", fn=key, name="key"), Hook(seam="authorize_request", fn=shut, name="shut")]
+    options: dict[str, Any] = {"limits": Limits(compact_at=60), "instructions": ["Be brief.", lambda run: f"turn {run.turn}"]}
+    async with agent_at(tmp_path / "whole.db", *hooks, **options) as agent:
+        await agent.run([UserMessage("word " * 60), UserMessage("go")], run_id="R")
+    assert asked == [1, 1, 2, 2]
+    path = cut_after(tmp_path / "whole.db", lambda r: r.kind == "turn" and r.data["number"] == 2)
+    asked.clear()
+    assert (await resumed(agent_at(path, *hooks, **options))).text == "done"
+    assert asked == [2, 2]

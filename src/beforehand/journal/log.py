@@ -151,8 +151,8 @@ class RunLog(Stored):
         if call_id is not None:
             data["call"] = call_id
         failed = ruling if isinstance(ruling, BaseException) else None
-        if call_id is None and seam == self._asked_again:
-            data["instead"] = True
+        if call_id is None and self._asked_again is not None and self._asked_again[0] == seam:
+            data["instead"] = self._asked_again[1]
         if seam == "before_tool_call" and failed is None:
             data["args"] = ruling.context.args
             if ruling.context.original_args is not ruling.context.args:

@@ -283,7 +283,7 @@ class _Reader:
         item = Item(kind, data)
         if kind == "ruling" and past.line and "over" in past.line[-1].data and past.line[-1].data["seam"] == data["seam"]:
             past.line.pop()  # its hooks have been asked again since then
-        elif kind == "ruling" and data.get("instead") and not self._supersede(data["seam"]):
+        elif kind == "ruling" and data.get("instead") and not self._supersede(data["seam"], data["instead"]):
             return
         if kind == "request":
             self.open_request = len(past.line), len(past.messages)
@@ -317,19 +317,19 @@ class _Reader:
             place = len(self.past.line) - (kind == "instructions")
             self.at_failure = self.at_failure or (place, len(self.past.messages))
 
-    def _supersede(self, seam: str) -> bool:
+    def _supersede(self, seam: str, place: int) -> bool:
         """Hooks were asked again and have failed: what was said from the ruling on that could not be used is over.
 
-        False where something has come of that since: the process that asked them only went over its past.
+        It stands at this `place`, from the end of the line. False where something has come of it since: the process that asked
+        them only went over its past.
         """
         line = self.past.line
-        for place in range(len(line) - 1, -1, -1):
-            if line[place].kind != "ruling":
-                return False
-            if line[place].data["seam"] == seam and line[place].data.get("again"):
-                while len(line) > place:
-                    line.pop()
-                break
+        if place > len(line) or line[-place].data.get("seam") != seam or not line[-place].data.get("again"):
+            return True
+        if any(line[-n].kind != "ruling" for n in range(1, place)):
+            return False
+        for _ in range(place):
+            line.pop()
         return True
 
     def _take_notes(self, data: dict[str, Any]) -> None:

@@ -29,7 +29,7 @@ from .withheld import Intake, is_withheld
 
 _NOTHING: deque[Item] = deque()
 
-BEFORE_ANSWER = frozenset({"ruling", "note", "request"})
+BEFORE_ANSWER = frozenset({"ruling", "note", "instructions", "request"})
 """What may stand between a request that is being prepared and its answer."""
 
 AFTER_TAKING = frozenset(spec.name for spec in SEAMS if 3 <= spec.number <= 9 or spec.name == "before_compaction")
@@ -78,8 +78,9 @@ class Recall:
         self.past, self.live = past, past is None
         self.intake = Intake()
         self._fired: dict[str, int] = {}
-        self._asked_again: str | None = None
-        """The seam on the run's own line whose hooks are asked anew, because the record cannot say what they decided."""
+        self._asked_again: tuple[str, int] | None = None
+        """The seam on the run's own line whose hooks are asked anew, because the record cannot say what they decided, and where
+        that ruling stands on the line, from its end."""
         self._noted = True
         """Whether it is on record what came of the summary that is being made."""
         self._left: list[Message] = []
@@ -185,7 +186,7 @@ class Recall:
         data = self._past_ruling_of_call(seam, call_id) if call_id is not None else self._past_ruling_on_line(seam)
         again = data is not None and data.get("again") and "failed" not in data
         if call_id is None:
-            self._asked_again = seam if again and "over" not in data else None  # type: ignore[operator]
+            self._asked_again = (seam, len(self.line) + 1) if again and "over" not in data else None  # type: ignore[operator]
         if data is None or (again and not self.line):
             return None
         around = {"run_id": run.run_id, "loop": run.loop, "turn": run.turn, "seam": seam, "call_id": call_id}
