@@ -148,7 +148,7 @@ async def _go_over(
     rehearsal.begin(run)
     calls = calls_of_lambdas(past)
     with suppress(RecordEnds):
-        await run_loop(run, recorded.prompts)
+        await run_loop(run, recorded.prompts(True))
     for turn, call in calls:
         run.turn = turn
         with suppress(RecordEnds):

@@ -21,10 +21,11 @@ from .ids import run_id_problem
 from .journal.chain import Record, seal
 from .journal.codec import message_of, read, read_error
 from .journal.details import kept, kept_all
+from .journal.families import decisions_in, decisions_inside
 from .journal.fingerprint import differences, of_tool, prints_of
 from .journal.log import RunLog
 from .journal.opening import RunExists
-from .journal.past import MALFORMED, Past, check_chain, decisions_in, decisions_inside, read_past, unreadable
+from .journal.past import MALFORMED, Past, check_chain, read_past, unreadable
 from .journal.queries import Head
 from .journal.sqlite import encode, now
 from .journal.shortened import read_shortened
@@ -179,9 +180,9 @@ class Recorded(msgspec.Struct):
         shortened = (self.past.end or self.past.suspended or {}).get("shortened")
         return (whole, ()) if shortened is None else read_shortened(shortened, whole)
 
-    @property
-    def prompts(self) -> list[Message]:
-        return [message_of(m) for m in self.past.start["prompts"]]
+    def prompts(self, asked: Any) -> list[Message]:
+        """What it was begun with; if hooks at 1 are no longer `asked`, what those had made of it that were there then."""
+        return [message_of(m) for m in (self.past.start["prompts"] if asked else self.past.prompts)]
 
     @property
     def limits(self) -> Limits:

@@ -100,8 +100,8 @@ async def _turns(
             if run.limits.max_turns is not None and run.turn >= run.limits.max_turns:
                 run.stop_reason, run.reason = "max_turns", f"{run.turn} turns were made"
                 return
-    except Aborted:  # between turns, or before a request
-        run.stop_reason = "aborted"
+    except Aborted:  # between turns, before a request, or while a turn that had failed was closed
+        run.stop_reason, run.error = "aborted", None
         if not turn.closed:
             await end_failed_turn(run, turn, ask=True)
     except BeforehandError as error:

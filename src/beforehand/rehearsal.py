@@ -72,6 +72,8 @@ class Rehearsal(Recall):
 
     def _past_ruling_on_line(self, seam: str) -> dict[str, Any] | None:
         found = super()._past_ruling_on_line(seam)
+        if found is None and self.line:
+            return {}  # nobody was asked then, and rulings follow
         if found is None and seam in LAST and self.past is not None and self.past.end is not None:
             return {}  # nobody was asked then, so there is no record of it
         return found

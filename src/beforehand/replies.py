@@ -22,7 +22,7 @@ async def ask_once(run: RunState, outgoing: Outgoing) -> Reply:
         return await _take_up(run, past)
     await journal.go_live(run)
     await journal.request(run, outgoing.request, outgoing.model, "turn", digest_of(request_value(outgoing.request)))
-    return await _receive(run, send(run, outgoing), outgoing)
+    return await _receive(run, send(run, outgoing), outgoing, sent=True)
 
 
 async def take_answer(run: RunState, message: AssistantMessage, outgoing: Outgoing) -> Reply:
@@ -33,12 +33,12 @@ async def take_answer(run: RunState, message: AssistantMessage, outgoing: Outgoi
     if (past := run.journal.past_reply(run)) is not None:
         return await _take_up(run, past)
     await run.journal.go_live(run)
-    return await _receive(run, replay(message), outgoing)
+    return await _receive(run, replay(message), outgoing, sent=False)
 
 
-async def _receive(run: RunState, events: Any, outgoing: Outgoing) -> Reply:
+async def _receive(run: RunState, events: Any, outgoing: Outgoing, sent: bool) -> Reply:
     before = run.characters_released
-    run.journal.receiving()
+    run.journal.receiving(sent)
     reply = await receive_reply(run, events, outgoing)
     run.journal.replied(run, reply, run.characters_released - before)
     return reply

@@ -82,6 +82,12 @@ def replies_of(records: list[Record], run_id: str) -> int:
     return answered
 
 
+def _fails_a_call(record: Record) -> bool:
+    """Whether a hook failed before a call, and the run with it: it is asked again, and what the call comes to may be another."""
+    data = record.data
+    return record.kind == "ruling" and "failed" in data and data["seam"] != "after_tool_call" and "/" not in data.get("call", "/")
+
+
 def settled_rulings(records: list[Record]) -> Counter[tuple[str, str, int, str | None]]:
     """What hooks need not be asked any more: run, seam, turn and call of every ruling that still counts."""
     kept: list[tuple[str, str, int, str | None]] = []
@@ -97,7 +103,7 @@ def settled_rulings(records: list[Record]) -> Counter[tuple[str, str, int, str |
                 v["is"] == "Answer" for v, *_ in data.get("heard", ())
             ):  # a hook's answer is a reply like any other
                 open_since[record.run_id] = len(kept)
-        elif record.kind == "failed":
+        elif record.kind == "failed" or _fails_a_call(record):
             open_since.setdefault(record.run_id, len(kept))
         elif record.kind == "request":
             open_since[record.run_id] = len(kept)

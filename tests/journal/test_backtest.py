@@ -112,6 +112,20 @@ async def test_a_rule_that_is_gone_allows_what_it_had_refused(tmp_path: Path) ->
     assert [json.loads(d.about) for d in report.differences] == [{"amount": 1000 + i, "to": "Ada"} for i in (10, 20, 30)]
 
 
+async def test_a_hook_that_is_new_hides_no_refusal_behind_it(tmp_path: Path) -> None:
+    """The request was blocked, so nothing but what hooks said of it is on record after it was made."""
+    shut = Hook(seam="authorize_request", fn=lambda request: Block("not today"), name="shut")
+    journal = await recorded(tmp_path / "runs.db", [text("done")], (shut,))
+    new = Hook(seam="prepare_request", fn=lambda plan: Replace(thinking_level="high"), name="new")
+
+    report = await put(journal, new)
+
+    assert [(d.seam, d.kind) for d in report.differences] == [
+        ("prepare_request", "rewritten_differently"), ("authorize_request", "newly_allowed"),
+    ]  # fmt: skip
+    assert report.unreadable == ()
+
+
 async def test_a_result_is_judged_as_the_tool_gave_it_if_that_was_kept(tmp_path: Path) -> None:
     @hook.after_tool_call
     def other_mask(outcome: Any) -> Replace | None:

@@ -212,3 +212,13 @@ async def test_the_id_of_a_call_can_name_a_run_whatever_the_model_chose(ids: tup
     assert [m.tool_call_id for m in result.messages if m.role == "tool"] == calls
     renamed = [d for d in result.decisions if d.verdict == "Renamed"]
     assert len(renamed) == len([1 for wanted, call in zip(ids, calls, strict=True) if wanted != call])
+
+
+async def test_a_hook_may_be_called_what_the_record_leaves_out(tmp_path: Path) -> None:
+    """That a hook fails closed goes without saying; that it is called so does not."""
+    shut = at("before_tool_call", Block("closed"), name="closed")
+    async with agent(tmp_path / "runs.db", **shut) as shop:
+        (decision,) = (await shop.run("go", run_id="R")).decisions
+        (recorded,) = (await shop.resume("R")).decisions
+    assert (recorded.hook, recorded.reason, recorded.on_error) == ("closed", "closed", "closed")
+    assert recorded == decision

@@ -232,7 +232,9 @@ def read_effect(written: dict[str, Any]) -> Effect:
 def write_decision(record: DecisionRecord, call_id: str | None = None) -> dict[str, Any]:
     """A decision's record without what the record around it says already; `call_id` is given where that says nothing of it."""
     written: dict[str, Any] = {} if call_id is None else {"call_id": call_id}
-    written |= {f: getattr(record, f) for f in _DECISION_FIELDS if getattr(record, f) not in (None, (), "closed")}
+    written |= {f: getattr(record, f) for f in _DECISION_FIELDS if getattr(record, f) not in (None, ())}
+    if record.on_error == "closed":
+        del written["on_error"]
     seen = record.reversible
     return {**written, "reversible": [seen.requests_sent, seen.characters_released, seen.tools_run]}
 

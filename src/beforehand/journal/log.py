@@ -15,7 +15,7 @@ from ..emitter import Emitter
 from ..errors import HookFailed, JournalError, RunChanged, RunError
 from ..events import AgentStart, DecisionRecord, MessageRetracted
 from ..keys import place_of
-from ..messages import LOST, NO_USAGE, Message, ToolMessage, Usage
+from ..messages import LOST, NO_USAGE, Message, Usage
 from ..queues import Queues
 from ..tools import ToolResult
 from .aside import lambdas_so_far
@@ -23,24 +23,23 @@ from .buffer import Buffer
 from .codec import write_answer, write_decision, write_effect, write_error, write_ruling
 from .details import kept, kept_all
 from .past import Past
-from .recall import Recall
 from .queries import Head
 from .shortened import shortened_of
 from .shown import Shown
 from .store import Store
+from .stored import Stored
 from .waiting import Waiting, each
-from .withheld import beside
 
 PASSED_OVER = frozenset({"ruling", "note"})
 """What may be left of a run's past where it goes live: hooks that are gone now had decided it."""
 
 
-class RunLog(Recall):
+class RunLog(Stored):
     """The journal's side of one run. `head` is where its records end, `past` what is still to be gone over."""
 
     def __init__(self, journal: Store, head: Head, past: Past | None = None) -> None:
-        super().__init__(past)
-        self.journal, self.head = journal, head
+        super().__init__(past, head)
+        self.journal = journal
         self.under_way: set[str] = set()
         """Calls whose body may be running: they have an intent and no outcome yet."""
         self._buffer = Buffer(journal, head)
@@ -49,15 +48,11 @@ class RunLog(Recall):
         """What was decided in the runs of sub-agents, by the call in which they were made."""
         self._calls = 0 if past is None else sum(1 for call in past.calls.values() if call.outcome is not None)
         """How many calls have their outcome."""
-        self._seen = 0
-        """How many of the recorded messages the run has stored again."""
         self.waiting: Any = None
         """What waits in the conversation's queues, from the beginning on."""
         self._listeners: Emitter | None = None
         self._open: dict[tuple[str, str | None], list[tuple[DecisionRecord | None, tuple[Effect, ...]]]] = {}
-        self._receiving = False
         self._of_chunks: list[dict[str, Any]] = []
-        self._results: dict[str, ToolResult] = {}
         self._shown = Shown(self.add)
         self.released = self._shown.released
 
@@ -79,15 +74,19 @@ class RunLog(Recall):
         message = super()._queued(number, written)
         return (self.waiting.here(number) if message.text == LOST else None) or message
 
-    def requeue(self, run: Any) -> None:
-        """Nothing on record takes anything more: what waited then waits again, and what was said since waits behind it."""
+    def requeue(self, run: Any, taken: Sequence[int | None] = ()) -> None:
+        """Nothing on record takes anything more: what waited then waits again, and what was said since waits behind it.
+
+        `taken` are the numbers of what the turn has that is under way: who takes queued messages back comes too late for it.
+        """
         if run.queues is not self.waiting.queues:
             left = [*self._left, *each(run.queues)]
             for message in left:
                 if (number := self._number_of(message)) is not None:
                     self.waiting.queues.number(message, run.run_id, number)
             assert self.past is not None
-            self.waiting.requeue([m for m in left if self._number_of(m) not in self.past.cleared])
+            back = self.past.cleared.difference(taken)
+            self.waiting.requeue([m for m in left if self._number_of(m) not in back])
             run.queues = self.waiting.queues
 
     async def go_live(self, run: Any) -> None:
@@ -101,6 +100,7 @@ class RunLog(Recall):
                 f"the run does not go as it is recorded: its record goes on (with a {left}), and what it wants to do now is not "
                 "there, so its tools, hooks or instructions are not those it began with"
             )
+        self._take_over(run)
         self.live = True
         assert self._listeners is not None and self.past is not None
         run.events = self._listeners
@@ -111,42 +111,6 @@ class RunLog(Recall):
             self.add("retracted", {"message": message_id, "chars": chars})
             if run.events.takers["message_retracted"]:
                 await run.emit(MessageRetracted(message_id=message_id, chars=chars, **run.event_fields()))
-
-    # --- messages ---
-
-    def storing(self, store: Any) -> Any:
-        """`store`, which also records the message."""
-
-        def record(message: Message) -> None:
-            if self.past is not None and not self.live and self._seen < len(self.past.messages):
-                message = self._stored(message, self.past.messages[self._seen])
-            else:
-                self._record(message)
-            store(message)
-
-        return record
-
-    def _stored(self, message: Message, recorded: Message) -> Message:
-        """The message as it is on record: hooks or tools that have changed since then do not change what was."""
-        same = message.role == recorded.role and getattr(message, "tool_call_id", "") == getattr(recorded, "tool_call_id", "")
-        if not same:
-            raise RunChanged(
-                f"the run does not go as it is recorded: where the record has a {recorded.role} message there is now a "
-                f"{message.role} one, so its tools or hooks are not those it began with"
-            )
-        self._seen += 1
-        self.intake.stored(recorded)
-        return recorded
-
-    def _record(self, message: Message) -> None:
-        if isinstance(message, ToolMessage):
-            result = self._results.get(message.tool_call_id)
-            if result is not None and result.content is message.content and result.details is message.details:
-                self.add("message", {"of": message.tool_call_id})
-                return
-        if self.past is not None and message.text == LOST:
-            self.intake.check(self.head.run_id, self.past)
-        self.add("message", beside(kept(message), self.intake.stored(message)))
 
     # --- turns ---
 
@@ -187,6 +151,8 @@ class RunLog(Recall):
         if call_id is not None:
             data["call"] = call_id
         failed = ruling if isinstance(ruling, BaseException) else None
+        if call_id is None and self._asked_again is not None and self._asked_again[0] == seam:
+            data["instead"] = self._asked_again[1]
         if seam == "before_tool_call" and failed is None:
             data["args"] = ruling.context.args
             if ruling.context.original_args is not ruling.context.args:
@@ -240,7 +206,7 @@ class RunLog(Recall):
 
         What it mended in a reply comes back with the reply.
         """
-        if self.live:
+        if self.live or (record.seam == "compaction" and not self._noted):
             more = {"of": "reply"} if self._receiving else {}
             if record.seam != "repair":
                 more["seam"] = record.seam
@@ -259,13 +225,9 @@ class RunLog(Recall):
         })  # fmt: skip
         await self.write()
 
-    def receiving(self) -> None:
-        """A reply comes in from now on, until `replied`."""
-        self._receiving = True
-
     def replied(self, run: Any, reply: Any, released: int) -> None:
         """What came of it, once it is in the history."""
-        self._receiving = False
+        self._receiving = self._answered = False
         self._shown.forget()
         data: dict[str, Any] = {"turn": run.turn, "stored": reply.message is not None, "released": released}
         if reply.error is not None:
@@ -372,7 +334,12 @@ class RunLog(Recall):
         if isinstance(error, RunChanged):
             raise error
         if not self.past_failure():
-            await self.go_live(run)
+            try:
+                await self.go_live(run)
+            except RunChanged:
+                if isinstance(error, HookFailed):  # one that is asked each time, since no record can hold what it gives
+                    raise error from None
+                raise
             if not isinstance(error, JournalError):
                 why = {} if cause is None else {"cause": cause}
                 self.add("failed", {**write_error(error), **why, **self.waiting.taken_first(incoming, None)})

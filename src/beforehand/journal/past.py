@@ -14,11 +14,10 @@ from typing import Any
 import msgspec
 
 from ..errors import JournalUnreadable
-from ..events import DecisionRecord
 from ..messages import Message, ToolMessage
 from ..seams import BY_NAME
 from .chain import Record, chained
-from .codec import message_of, read_decision, result_of
+from .codec import message_of, result_of
 from .queries import no_start
 from .withheld import find_message, find_prompts
 
@@ -28,7 +27,7 @@ LINE = frozenset({
 """Kinds of records that stand on the run's own line."""
 
 FOR_CALLS = frozenset({"prepare_tool_call", "before_tool_call", "after_tool_call"})
-
+BEFORE_CALLS = FOR_CALLS - {"after_tool_call"}
 
 INSIDE = "inside"
 """Stands among the decisions for those of a sub-agent's run, at the end of the call in which it was made."""
@@ -131,6 +130,19 @@ class Past(msgspec.Struct):
         return call is not None and any([answer["digest"] == digest for answer in call.answers])
 
 
+def _closes(kind: str, data: dict[str, Any]) -> bool:
+    """Whether what follows this record on the line only closes the turn: it will be done anew.
+
+    A hook has failed over a call or a result (what stands in its place, and what was said of those beside it, closes the
+    batch), or was cut short; or dynamic instructions have failed.
+    """
+    if data.get("seam") in BEFORE_CALLS:
+        return "failed" in data and "/" not in data["call"]  # what is inside another call has its place in that one's result
+    if kind == "ruling":
+        return "over" in data or ("failed" in data and data["seam"] == "on_message")
+    return kind == "instructions" and "error" in data
+
+
 MALFORMED = (LookupError, TypeError, ValueError, AttributeError, AssertionError, RecursionError, msgspec.MsgspecError)
 """What a record raises whose body is not what its kind says."""
 
@@ -147,29 +159,6 @@ def check_chain(records: Sequence[Record], before: bytes, key: bytes | None) -> 
             return place
         before = expected
     return None
-
-
-def decisions_in(journal: Any, run_id: str, past: Past) -> list[DecisionRecord]:
-    """Every decision of a run in order, those of the runs inside its calls included."""
-    children = journal.children(run_id)
-    around = {"run_id": run_id, "loop": past.start["loop"]}
-    found: list[DecisionRecord] = []
-    for seam, call_id, written in past.decisions:
-        if seam != INSIDE:
-            found.append(read_decision(written, **around, seam=seam, call_id=call_id))
-        elif (child := f"{run_id}/{call_id}") in children:
-            found += [d for d in decisions_in(journal, child, read_past(journal.records(child))) if d not in found]
-    return found
-
-
-def decisions_inside(journal: Any, run_id: str, past: Past) -> dict[str, list[DecisionRecord]]:
-    """What was decided in the runs of sub-agents, by the call in which they were made: of calls that are over."""
-    children = journal.children(run_id)
-    over = [call_id for call_id, call in past.calls.items() if call.outcome is not None] if children else []
-    return {
-        call_id: decisions_in(journal, child, read_past(journal.records(child)))
-        for call_id in over if (child := f"{run_id}/{call_id}") in children
-    }  # fmt: skip
 
 
 def read_past(records: Sequence[Record], go_on: bool = False) -> Past:
@@ -204,6 +193,8 @@ class _Reader:
         """What hooks' own code has left to be known, until the ruling comes that it belongs to."""
         self.before_reply = 0
         """How many decisions had been made before the reply that is coming in."""
+        self.gate = 0
+        """Where the line ends with what hooks at 8 said last."""
         self.failing: list[dict[str, Any]] = []
         """Rulings in which a hook failed, and after which nothing was tried again yet."""
 
@@ -224,13 +215,13 @@ class _Reader:
                 self.before_reply = len(past.decisions)
             if data["seam"] in FOR_CALLS:
                 self._ruling_of_call(data)
+                self._close(kind, data)
                 return
         if kind in LINE:
             self._line(kind, data)
-            if "failed" in data and data["seam"] == "on_message" and self.open_request is None:
-                # Over a result: what stands in its place, and what was said of those beside it, only closes the batch.
-                self.at_failure = self.at_failure or (len(past.line), len(past.messages))
         elif kind == "message":
+            if data.get("answer") and self.open_request is None:
+                self.open_request = self.gate, len(past.messages)
             past.messages.append(self._message(data))
             find_message(past, data)
         elif kind == "intent":
@@ -273,6 +264,8 @@ class _Reader:
         past.decisions.append((seam, call_id, data))
         if seam == "compaction":
             self.failing = []  # the run has gone on without a summary
+            if (asked := next((item for item in reversed(past.line) if item.kind == "compacting"), None)) is not None:
+                asked.data["noted"] = True
         if seam in BY_NAME:
             self.said_aside.append((call_id, {**data, "seam": seam}))
         if call_id is not None and data["verdict"] == "Changed":
@@ -291,6 +284,8 @@ class _Reader:
         item = Item(kind, data)
         if kind == "ruling" and past.line and "over" in past.line[-1].data and past.line[-1].data["seam"] == data["seam"]:
             past.line.pop()  # its hooks have been asked again since then
+        elif kind == "ruling" and data.get("instead") and not self._supersede(data["seam"], data["instead"]):
+            return
         if kind == "request":
             self.open_request = len(past.line), len(past.messages)
             self.before_reply = len(past.decisions)
@@ -314,6 +309,29 @@ class _Reader:
         elif kind == "retried":  # the run has gone on after it, and goes over the failure as over anything else
             self.at_failure, self.failing = None, []
         past.line.append(item)
+        if kind == "ruling" and data["seam"] == "authorize_request":
+            self.gate = len(past.line)
+        self._close(kind, data)
+
+    def _close(self, kind: str, data: dict[str, Any]) -> None:
+        if self.open_request is None and _closes(kind, data):
+            place = len(self.past.line) - (kind == "instructions")
+            self.at_failure = self.at_failure or (place, len(self.past.messages))
+
+    def _supersede(self, seam: str, place: int) -> bool:
+        """Hooks were asked again and have failed: what was said from the ruling on that could not be used is over.
+
+        It stands at this `place`, from the end of the line. False where something has come of it since: the process that asked
+        them only went over its past.
+        """
+        line = self.past.line
+        if place > len(line) or line[-place].data.get("seam") != seam or not line[-place].data.get("again"):
+            return True
+        if any(line[-n].kind != "ruling" for n in range(1, place)):
+            return False
+        for _ in range(place):
+            line.pop()
+        return True
 
     def _take_notes(self, data: dict[str, Any]) -> None:
         """Give a ruling the notes that the code of its hooks has made."""
@@ -332,7 +350,13 @@ class _Reader:
         self.at_failure = self.open_request = None
         for ruling in self.failing:  # its hooks are asked again, whatever else was decided after it
             ruling["over"] = ruling.pop("failed")
+            if ruling["seam"] in BEFORE_CALLS and not self._is_inside_one_that_is_over(ruling["call"]):
+                self._call(ruling["call"]).outcome = None  # it has not begun, and what they say now counts
         self.failing = []
+
+    def _is_inside_one_that_is_over(self, call_id: str) -> bool:
+        around = self.past.calls.get(call_id.rpartition("/")[0])
+        return around is not None and around.outcome is not None
 
     def _ruling_of_call(self, data: dict[str, Any]) -> None:
         rulings = self._call(data["call"]).rulings.setdefault(data["seam"], deque())

@@ -7,6 +7,7 @@ they run side by side.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -28,7 +29,7 @@ from .withheld import Intake, is_withheld
 
 _NOTHING: deque[Item] = deque()
 
-BEFORE_ANSWER = frozenset({"ruling", "note", "request"})
+BEFORE_ANSWER = frozenset({"ruling", "note", "instructions", "request"})
 """What may stand between a request that is being prepared and its answer."""
 
 AFTER_TAKING = frozenset(spec.name for spec in SEAMS if 3 <= spec.number <= 9 or spec.name == "before_compaction")
@@ -80,6 +81,11 @@ class Recall:
         self.past, self.live = past, past is None
         self.intake = Intake()
         self._fired: dict[str, int] = {}
+        self._asked_again: tuple[str, int] | None = None
+        """The seam on the run's own line whose hooks are asked anew, because the record cannot say what they decided, and where
+        that ruling stands on the line, from its end."""
+        self._noted = True
+        """Whether it is on record what came of the summary that is being made."""
         self._left: list[Message] = []
         self._numbered: dict[int, tuple[int, Message]] = {}
         self._requeued = False
@@ -112,22 +118,27 @@ class Recall:
             self._left += queue  # what the turn before took, and did not come to
             queue.clear()
         began = False
+        taken: list[int | None] = []
         for item in self.line:
+            if item.kind == "turn" and began:
+                return  # an interrupt ended the attempt, and what the next turn took had not come by then
             if item.kind in ("turn", "took"):
                 self._put_back(run.queues, item.data)
                 if item.kind == "took" or item.data["cause"] is not None:
                     return  # others take all they take as they begin
-                began = True
+                began, taken = True, item.data.get("queued", taken)
             elif item.kind == "failed" and not began:
                 self._put_back(run.queues, item.data)
                 return
             elif item.kind != "ruling" or item.data["seam"] in AFTER_TAKING:
                 return
         self._requeued = True
-        self.requeue(run)
+        self.requeue(run, taken)
 
     def _put_back(self, queues: Queues, data: dict[str, Any]) -> None:
         for written, number in zip_longest(data.get("took", ()), data.get("queued", ())):
+            if number is not None and any([self._number_of(m) == number for m in (*queues.steering, *queues.follow_up)]):
+                continue  # the turn has it already, and a hook interrupted it before it came to this one
             message = self._queued(number, written)
             left = next((m for m in self._left if (m == message if number is None else self._number_of(m) == number)), None)
             if left is not None:
@@ -159,7 +170,7 @@ class Recall:
                 break
         return None
 
-    def requeue(self, run: Any) -> None:
+    def requeue(self, run: Any, taken: Sequence[int | None] = ()) -> None:
         """Nothing more: what waited is not asked for where nothing goes on."""
 
     # --- rulings ---
@@ -176,7 +187,10 @@ class Recall:
     def past_ruling(self, run: Any, seam: str, call_id: str | None) -> PastRuling | None:
         """What the hooks of this seam decided about this, if they have been asked."""
         data = self._past_ruling_of_call(seam, call_id) if call_id is not None else self._past_ruling_on_line(seam)
-        if data is None or (data.get("again") and not self.line and "failed" not in data):
+        again = data is not None and data.get("again") and "failed" not in data
+        if call_id is None:
+            self._asked_again = (seam, len(self.line) + 1) if again and "over" not in data else None  # type: ignore[operator]
+        if data is None or (again and not self.line):
             return None
         if TELLING.isdisjoint(data):
             return PastRuling({}, [], [], [])
@@ -226,7 +240,12 @@ class Recall:
                 for _ in range(place + 1):
                     line.popleft()
                 return item.data
-        return {} if line else None
+        # Rulings alone do not say that this is past: the hooks that made them may be gone, or an abort may have come before them.
+        return {} if seam == "on_message" and self._is_stored() else None
+
+    def _is_stored(self) -> bool:
+        """Whether the message that is to be stored next is on record."""
+        return False
 
     def _restore_counts(self, run: Any, fired: dict[str, int]) -> None:
         self._fired.update(fired)
@@ -298,6 +317,7 @@ class Recall:
         if not self.line:
             return None
         data = self._next("compacting")
+        self._noted = data is None or "noted" in data
         return (0, 0) if data is None else (data["messages"], data["tokens"])
 
     def past_failure(self) -> bool:

@@ -1,0 +1,32 @@
+"""What was decided in a run and in the runs of sub-agents that were made inside its calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..events import DecisionRecord
+from .codec import read_decision
+from .past import INSIDE, Past, read_past
+
+
+def decisions_in(journal: Any, run_id: str, past: Past) -> list[DecisionRecord]:
+    """Every decision of a run in order, those of the runs inside its calls included."""
+    children = journal.children(run_id)
+    around = {"run_id": run_id, "loop": past.start["loop"]}
+    found: list[DecisionRecord] = []
+    for seam, call_id, written in past.decisions:
+        if seam != INSIDE:
+            found.append(read_decision(written, **around, seam=seam, call_id=call_id))
+        elif (child := f"{run_id}/{call_id}") in children:
+            found += [d for d in decisions_in(journal, child, read_past(journal.records(child))) if d not in found]
+    return found
+
+
+def decisions_inside(journal: Any, run_id: str, past: Past) -> dict[str, list[DecisionRecord]]:
+    """What was decided in the runs of sub-agents, by the call in which they were made: of calls that are over."""
+    children = journal.children(run_id)
+    over = [call_id for call_id, call in past.calls.items() if call.outcome is not None] if children else []
+    return {
+        call_id: decisions_in(journal, child, read_past(journal.records(child)))
+        for call_id in over if (child := f"{run_id}/{call_id}") in children
+    }  # fmt: skip
