@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from beforehand import Approve, Limits, UnknownRun, UsageError
+from beforehand import Approve, Interrupt, Limits, UnknownRun, UsageError, hook
 from beforehand.errors import ServerError
 from beforehand.journal import Journal
 from beforehand.journal.reading import STATES, find_run, in_families, summaries
@@ -38,6 +38,16 @@ async def test_a_run_that_came_to_its_end(tmp_path: Path) -> None:
     run = only(agent.plan.journal)
     assert (run.state, run.agent, run.prompt, run.turns, run.calls) == ("completed", "teller", "Look at a, then pay 5.", 3, 2)
     assert run.last >= run.started > 0
+
+
+async def test_a_prompt_that_no_hook_has_let_pass_is_said_to_be_withheld(tmp_path: Path) -> None:
+    @hook.on_message
+    def judge(message: Any) -> Any:
+        return Interrupt("no cards") if message.origin == "prompt" else None
+
+    agent = teller(tmp_path / "runs.db", text("Done.")).replace(hooks=[judge])
+    await agent.run("card 4111 1111 1111 1111")
+    assert (only(agent.plan.journal).prompt, only(agent.plan.journal).state) == ("[withheld]", "ended")
 
 
 async def test_a_run_that_a_limit_stopped(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from .codec import read
 from .past import MALFORMED, Past, read_past
 from .queries import RunRow
 from .store import Store
+from .withheld import is_withheld
 
 State = Literal["running", "completed", "ended", "suspended", "error", "unfinished", "unreadable"]
 STATES: dict[str, str] = {
@@ -154,7 +155,7 @@ def _not_ended(journal: Store, run_id: str) -> dict[str, Any]:
 def _beginning(prompts: list[dict[str, Any]]) -> str:
     """The first words of the first prompt that has any."""
     for message in prompts:
-        content = message.get("content")
+        content = "[withheld]" if is_withheld(message) else message.get("content")
         if isinstance(content, list):
             content = "".join([str(part.get("text", "")) for part in content if isinstance(part, dict)])
         if content:
