@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from durable.cluster import Cluster
 from durable.crashing import crash
+from durable.cutting import line_to
 from durable.files import CAN, on_files
 from durable.workers import Worker
 
@@ -109,6 +110,33 @@ class TestInOneProcess:
             await engine.resume("r")
             await engine.resume("r")
             assert (await engine.result("r", timeout=60)).text == "well"
+
+    async def test_who_waits_for_a_result_waits_for_a_database_that_goes_away_too(self, url, caplog):
+        gate = asyncio.Event()
+
+        @tool
+        async def work() -> str:
+            """Work."""
+            await gate.wait()
+            return "worked"
+
+        def working(request):
+            return text("over") if any(m.role == "tool" for m in request.messages) else tool_call("work", id="c")
+
+        with line_to(url) as (theirs, line):
+            async with Engine(url, {"a": Agent(model=FunctionModel(working), tools=[work])}) as engine, Engine(theirs) as asking:
+                await engine.start()
+                await asking.submit("a", "go", run_id="r")
+                for timeout in (None, 60):
+                    waiting = asyncio.create_task(asking.result("r", timeout=timeout))
+                    said = len(caplog.messages)
+                    line.cut(doomed=1_000_000)
+                    await until(lambda said=said: any("comes of run r is waited for" in m for m in caplog.messages[said:]))
+                    with pytest.raises(TimeoutError):
+                        await asking.result("r", timeout=0.1)
+                    line.doomed = 0
+                    gate.set()
+                    assert (await waiting).text == "over"
 
     async def test_a_message_that_waited_when_a_run_was_cut_off_is_taken_in_by_the_worker_that_goes_on(self, url):
         talks = []
