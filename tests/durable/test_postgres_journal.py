@@ -26,6 +26,7 @@ from beforehand.hooks.registry import HookSet
 from beforehand.journal import Journal, PostgresJournal, open_journal, verify
 from beforehand.journal.chain import seal
 from beforehand.journal.pgjobs import Call
+from beforehand.journal.reading import summaries
 from beforehand.testing import FunctionModel, ScriptedModel, text, tool_call
 
 KEY = b"0123456789abcdef"
@@ -175,6 +176,16 @@ class TestSameAsInAFile:
         faults = [str(fault) for fault in await asyncio.to_thread(verify, journal)]
         journal.close()
         assert any([re.search(said, fault) for fault in faults]), faults
+
+    @pytest.mark.parametrize("gone", ["1", "(SELECT records FROM beforehand.runs WHERE id = 1)"], ids=["first", "last"])
+    async def test_a_run_whose_first_or_last_record_is_gone_stays_in_the_list(self, empty_url, postgres: Cluster, gone):
+        payer = Payer(empty_url)
+        async with payer.agent:
+            await payer.agent.run("go", run_id="r")
+            await payer.agent.run("go", run_id="s")
+            postgres.execute(f"DELETE FROM beforehand.records WHERE run = 1 AND n = {gone}", database(empty_url))  # noqa: S608
+            found = await asyncio.to_thread(summaries, payer.agent.plan.journal)
+        assert [(run.run_id, run.state) for run in found] == [("r", "unreadable"), ("s", "completed")]
 
     async def two_runs(self, url: str, postgres: Cluster) -> None:
         """Two signed runs, of different sessions. `then` has what was in the tables when the first was half done."""

@@ -14,7 +14,7 @@ from .pgjobs import RUN_LOCK, Append, Opening, PgHead
 from .pgopening import connect, lost, passes, prepare, psycopg, said, shown
 from .pgtotal import facts_of
 from .pgwriter import Writer
-from .queries import Head, RunRow, no_start
+from .queries import Head, RunRow, no_start, run_row
 from .sqlite import DURABILITIES, Durability, Entry
 from .torn import cut_off
 
@@ -193,13 +193,10 @@ class PostgresJournal:
         """The runs, oldest first. With `parent`, those made inside calls of that run; with `None`, those inside none."""
         where, values = ("", ()) if parent == "" else ("WHERE runs.parent IS NOT DISTINCT FROM %s", (parent,))
         query = f"""
-            SELECT run_id, parent, records, a.n, a.at, a.kind, a.body, a.hash, b.n, b.at, b.kind, b.body, b.hash
-            FROM beforehand.runs JOIN beforehand.records a ON a.run = runs.id AND a.n = 1
-            JOIN beforehand.records b ON b.run = runs.id AND b.n = runs.records {where} ORDER BY runs.id"""  # noqa: S608 - ours
-        return [
-            RunRow(row[0], row[1], row[2], Record(row[0], *row[3:8]), Record(row[0], *row[8:13]))
-            for row in self._all(query, values)
-        ]
+            SELECT run_id, parent, records, a.at, a.kind, a.body, a.hash, b.at, b.kind, b.body, b.hash
+            FROM beforehand.runs LEFT JOIN beforehand.records a ON a.run = runs.id AND a.n = 1
+            LEFT JOIN beforehand.records b ON b.run = runs.id AND b.n = runs.records {where} ORDER BY runs.id"""  # noqa: S608 - ours
+        return list(map(run_row, self._all(query, values)))
 
     def ids(self, beginning: str = "") -> list[str]:
         """The ids of the runs that begin so, oldest first."""
