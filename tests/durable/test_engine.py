@@ -81,6 +81,32 @@ class TestInOneProcess:
             with pytest.raises(UsageError, match="take another run_id"):
                 await engine.submit("other", "7", run_id="mine")
 
+    async def test_of_several_servers_the_one_that_answers_is_taken(self, url):
+        port = url.rpartition("/")[0].rpartition(":")[2]
+        several = url.replace(f"127.0.0.1:{port}", f"127.0.0.1:1,127.0.0.1:{port}")
+        async with Engine(several, {"a": Agent(model=FunctionModel(lambda _: text("well")))}) as engine:
+            await engine.start()
+            await engine.submit("a", "go", run_id="r")
+            assert (await engine.result("r", timeout=60)).text == "well"
+
+    async def test_a_database_that_is_not_there_is_not_made(self, postgres: Cluster):
+        async with Engine(postgres.url_of("nowhere")) as engine:
+            with pytest.raises(JournalError, match='database "nowhere" does not exist'):
+                await engine.submit("a", "go")
+        with pytest.raises(ConfigError, match="names no database"):
+            Engine(postgres.url_of(""))
+        made = postgres.execute("SELECT datname FROM pg_database WHERE datname IN ('nowhere', 'None')", "postgres")
+        assert made == []
+
+    async def test_a_database_in_sql_ascii_holds_every_text(self, postgres: Cluster):
+        create = "CREATE DATABASE queue_in_ascii ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+        postgres.execute(create, "postgres")
+        agent = Agent(model=FunctionModel(lambda request: text(request.messages[-1].text)))
+        async with Engine(postgres.url_of("queue_in_ascii"), {"ü": agent}) as engine:
+            await engine.start()
+            await engine.submit("ü", "grüß \U0001f389", run_id="ö")
+            assert (await engine.result("ö", timeout=60)).text == "grüß \U0001f389"
+
     async def test_what_was_submitted_before_any_worker_came_waits_for_one(self, url):
         async with Engine(url) as early:
             await early.submit("payer", "7", run_id="early")
@@ -302,6 +328,14 @@ class TestOnOneMachine:
                 assert (await elsewhere.result("r", timeout=60)).text == "paid 7"
             assert verify(open_journal(tmp_path / "runs.db", readonly=True)) == []
 
+
+    @on_files
+    @pytest.mark.parametrize("name", ["a%20b.db", "a?mode=memory.db", "a b#c.db"])
+    async def test_the_queue_is_beside_the_journal_whatever_that_is_called(self, tmp_path, name):
+        async with Engine(f"sqlite:///{tmp_path / name}") as engine:
+            await engine.submit("a", "go", run_id="r")
+        assert (tmp_path / name.replace(".db", "-queue.db")).is_file()
+        assert not (tmp_path / "a").exists()
 
     @on_files
     async def test_ids_that_differ_in_case_are_other_runs(self, tmp_path):

@@ -40,7 +40,7 @@ def verify(journal: Store) -> list[Fault]:
                 return [Fault(None, None, ANOTHER_KEY)]
             return _check(contents, journal.key)
         except contents.error as error:
-            return [Fault(None, None, f"the file is damaged: {error}")]
+            return [Fault(None, None, contents.damage(error))]
 
 
 def has_another_key(journal: Store) -> bool:
