@@ -25,6 +25,8 @@ from .journal.fingerprint import same_at
 from .journal.past import Past
 from .journal.queries import RunRow
 from .journal.store import Store
+from .journal.total import wrong_key
+from .journal.verify import has_another_key
 from .loop import run_loop
 from .messages import Message, ToolSpec
 from .queues import Queues
@@ -67,10 +69,12 @@ async def backtest(
 
     `since` is in microseconds since 1970; `progress` is told how many runs of how many are done. `rules` is the set of rules
     among the hooks: those with a limit have fired in a run as often as its record says, and never before it if it says nothing.
-    Of a signed journal nothing can be trusted without its key: `JournalUnreadable`.
+    Of a signed journal nothing can be trusted without its key, or with another one: `JournalUnreadable`.
     """
     if journal.key is None and await journal.reading(lambda: journal.signed):
         raise JournalUnreadable(f"{journal.path} is signed: give the key it was made with")
+    if await journal.reading(has_another_key, journal):
+        raise JournalUnreadable(wrong_key(journal.path))
     wanted = None if run_ids is None else set(run_ids)
     known = {row.run_id: row for row in await journal.reading(journal.runs)}
     rows = [r for r in known.values() if r.first.at >= since and (wanted is None or r.run_id in wanted)]

@@ -27,7 +27,13 @@ def delegate(agent: Any, name: str, description: str, *, inherit: bool, events: 
         child = _Child(agent, parent, ctx.call_id, inherit, events)
         return await child.work(await child.begin(prompt))
 
+    def inside() -> tuple[Any, Any]:
+        from .durable import each_hook
+
+        return agent.plan.tools, each_hook(agent.plan.hooks.current)
+
     run.__dict__["inherits"] = inherit  # `beforehand hooks` lists those that waive it
+    run.__dict__["_inside"] = inside  # a run that goes on sees whether they have changed
     # With a journal the child's run is recorded too, and goes on from its record: to call it again repeats nothing.
     return tool(name=name, description=description, replay="safe")(run)
 

@@ -18,7 +18,7 @@ from durable.workers import SERVED, Worker
 
 from beforehand import Approve
 from beforehand.engine import Engine
-from beforehand.errors import JournalError
+from beforehand.errors import JournalError, RunError
 from beforehand.journal import open_journal, verify
 
 KEY = "0123456789abcdef"
@@ -98,6 +98,27 @@ class TestWorker:
         assert await asyncio.to_thread(worker.stop) == 0
         with closing(open_journal(url, readonly=True, key=KEY.encode())) as journal:
             assert journal.signed and await asyncio.to_thread(verify, journal) == []
+
+    async def test_a_strict_worker_goes_on_with_no_run_whose_guard_has_changed(self, url, tmp_path):
+        effects, changed = tmp_path / "effects", tmp_path / "changed.py"
+        changed.write_text(SERVED.read_text().replace('Ask(f"Pay {call.args[\'n\']}?")', "None"))
+        async with Engine(url) as engine:
+            worker = await asyncio.to_thread(Worker(url, effects).ready)
+            await engine.submit("asker", "go", run_id="r")
+            assert (await engine.result("r", timeout=60)).stop_reason == "suspended"
+            assert await asyncio.to_thread(worker.stop) == 0
+            worker = await asyncio.to_thread(Worker(url, effects, "--strict", agents=changed).ready)
+            await engine.answer("r", {"call": Approve()})
+            with pytest.raises(RunError, match=r"run r cannot go on as it began: hook ask at before_tool_call has changed"):
+                await engine.result("r", timeout=60)
+            await asyncio.to_thread(worker.says, "hook ask at before_tool_call has changed")
+            assert await asyncio.to_thread(worker.stop) == 0
+            assert not effects.exists()
+            worker = await asyncio.to_thread(Worker(url, effects, agents=changed).ready)
+            await engine.resume("r")
+            assert (await engine.result("r", timeout=60)).text == "paid 7"
+            await asyncio.to_thread(worker.says, "goes on, but not as it began: hook ask at before_tool_call has changed")
+            assert await asyncio.to_thread(worker.stop) == 0
 
     async def test_the_limit_of_the_command_line_holds_over_two_workers(self, url, tmp_path):
         effects = tmp_path / "effects"

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from durable.cluster import Cluster
 from durable.crashing import crash
+from durable.cutting import line_to
 from durable.files import CAN, on_files
 from durable.workers import Worker
 
@@ -80,6 +81,32 @@ class TestInOneProcess:
             with pytest.raises(UsageError, match="take another run_id"):
                 await engine.submit("other", "7", run_id="mine")
 
+    async def test_of_several_servers_the_one_that_answers_is_taken(self, url):
+        port = url.rpartition("/")[0].rpartition(":")[2]
+        several = url.replace(f"127.0.0.1:{port}", f"127.0.0.1:1,127.0.0.1:{port}")
+        async with Engine(several, {"a": Agent(model=FunctionModel(lambda _: text("well")))}) as engine:
+            await engine.start()
+            await engine.submit("a", "go", run_id="r")
+            assert (await engine.result("r", timeout=60)).text == "well"
+
+    async def test_a_database_that_is_not_there_is_not_made(self, postgres: Cluster):
+        async with Engine(postgres.url_of("nowhere")) as engine:
+            with pytest.raises(JournalError, match='database "nowhere" does not exist'):
+                await engine.submit("a", "go")
+        with pytest.raises(ConfigError, match="names no database"):
+            Engine(postgres.url_of(""))
+        made = postgres.execute("SELECT datname FROM pg_database WHERE datname IN ('nowhere', 'None')", "postgres")
+        assert made == []
+
+    async def test_a_database_in_sql_ascii_holds_every_text(self, postgres: Cluster):
+        create = "CREATE DATABASE queue_in_ascii ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+        postgres.execute(create, "postgres")
+        agent = Agent(model=FunctionModel(lambda request: text(request.messages[-1].text)))
+        async with Engine(postgres.url_of("queue_in_ascii"), {"ü": agent}) as engine:
+            await engine.start()
+            await engine.submit("ü", "grüß \U0001f389", run_id="ö")
+            assert (await engine.result("ö", timeout=60)).text == "grüß \U0001f389"
+
     async def test_what_was_submitted_before_any_worker_came_waits_for_one(self, url):
         async with Engine(url) as early:
             await early.submit("payer", "7", run_id="early")
@@ -109,6 +136,33 @@ class TestInOneProcess:
             await engine.resume("r")
             await engine.resume("r")
             assert (await engine.result("r", timeout=60)).text == "well"
+
+    async def test_who_waits_for_a_result_waits_for_a_database_that_goes_away_too(self, url, caplog):
+        gate = asyncio.Event()
+
+        @tool
+        async def work() -> str:
+            """Work."""
+            await gate.wait()
+            return "worked"
+
+        def working(request):
+            return text("over") if any(m.role == "tool" for m in request.messages) else tool_call("work", id="c")
+
+        with line_to(url) as (theirs, line):
+            async with Engine(url, {"a": Agent(model=FunctionModel(working), tools=[work])}) as engine, Engine(theirs) as asking:
+                await engine.start()
+                await asking.submit("a", "go", run_id="r")
+                for timeout in (None, 60):
+                    waiting = asyncio.create_task(asking.result("r", timeout=timeout))
+                    said = len(caplog.messages)
+                    line.cut(doomed=1_000_000)
+                    await until(lambda said=said: any("comes of run r is waited for" in m for m in caplog.messages[said:]))
+                    with pytest.raises(TimeoutError):
+                        await asking.result("r", timeout=0.1)
+                    line.doomed = 0
+                    gate.set()
+                    assert (await waiting).text == "over"
 
     async def test_a_message_that_waited_when_a_run_was_cut_off_is_taken_in_by_the_worker_that_goes_on(self, url):
         talks = []
@@ -274,6 +328,14 @@ class TestOnOneMachine:
                 assert (await elsewhere.result("r", timeout=60)).text == "paid 7"
             assert verify(open_journal(tmp_path / "runs.db", readonly=True)) == []
 
+
+    @on_files
+    @pytest.mark.parametrize("name", ["a%20b.db", "a?mode=memory.db", "a b#c.db"])
+    async def test_the_queue_is_beside_the_journal_whatever_that_is_called(self, tmp_path, name):
+        async with Engine(f"sqlite:///{tmp_path / name}") as engine:
+            await engine.submit("a", "go", run_id="r")
+        assert (tmp_path / name.replace(".db", "-queue.db")).is_file()
+        assert not (tmp_path / "a").exists()
 
     @on_files
     async def test_ids_that_differ_in_case_are_other_runs(self, tmp_path):

@@ -26,6 +26,7 @@ from beforehand.hooks.registry import HookSet
 from beforehand.journal import Journal, PostgresJournal, open_journal, verify
 from beforehand.journal.chain import seal
 from beforehand.journal.pgjobs import Call
+from beforehand.journal.reading import summaries
 from beforehand.testing import FunctionModel, ScriptedModel, text, tool_call
 
 KEY = b"0123456789abcdef"
@@ -175,6 +176,16 @@ class TestSameAsInAFile:
         faults = [str(fault) for fault in await asyncio.to_thread(verify, journal)]
         journal.close()
         assert any([re.search(said, fault) for fault in faults]), faults
+
+    @pytest.mark.parametrize("gone", ["1", "(SELECT records FROM beforehand.runs WHERE id = 1)"], ids=["first", "last"])
+    async def test_a_run_whose_first_or_last_record_is_gone_stays_in_the_list(self, empty_url, postgres: Cluster, gone):
+        payer = Payer(empty_url)
+        async with payer.agent:
+            await payer.agent.run("go", run_id="r")
+            await payer.agent.run("go", run_id="s")
+            postgres.execute(f"DELETE FROM beforehand.records WHERE run = 1 AND n = {gone}", database(empty_url))  # noqa: S608
+            found = await asyncio.to_thread(summaries, payer.agent.plan.journal)
+        assert [(run.run_id, run.state) for run in found] == [("r", "unreadable"), ("s", "completed")]
 
     async def two_runs(self, url: str, postgres: Cluster) -> None:
         """Two signed runs, of different sessions. `then` has what was in the tables when the first was half done."""
@@ -333,7 +344,10 @@ class TestSameAsInAFile:
                     pass
 
     @pytest.mark.parametrize("key", [None, KEY])
-    async def test_many_runs_in_several_sessions_make_one_chain(self, empty_url, key):
+    @pytest.mark.parametrize("isolation", ["read committed", "serializable"])
+    async def test_many_runs_in_several_sessions_make_one_chain(self, empty_url, postgres: Cluster, key, isolation):
+        name = database(empty_url)
+        postgres.execute(f"ALTER DATABASE {name} SET default_transaction_isolation = '{isolation}'", name)
         agents = [Payer(empty_url, journal_key=key).agent for _ in range(3)]
         await asyncio.gather(*[agent.run("go", run_id=f"{a}-{n}") for a, agent in enumerate(agents) for n in range(30)])
         journal = agents[0].plan.journal
@@ -514,6 +528,23 @@ class TestWhenTheDatabaseGoesAway:
                 assert raised.value.temporary
                 line.cut()
 
+    @pytest.mark.parametrize("has_read", [True, False])
+    async def test_who_reads_waits_for_a_database_that_goes_away(self, empty_url, caplog, has_read):
+        with line_to(empty_url) as (url, line):
+            payer = Payer(url)
+            async with payer.agent:
+                await payer.agent.run("go", run_id="r")
+                journal = payer.agent.plan.journal
+                if has_read:
+                    assert await journal.reading(journal.has, "r")
+                line.cut(doomed=1_000_000)
+                reading = asyncio.create_task(journal.reading(journal.has, "s"))
+                async with asyncio.timeout(60):
+                    while "trying again for 60 s" not in caplog.text and not reading.done():  # noqa: ASYNC110 - a thread says it
+                        await asyncio.sleep(0.02)
+                line.doomed = 0
+                assert await reading is False
+
     @pytest.mark.parametrize("key", [None, KEY])
     async def test_a_run_whose_beginning_was_written_as_the_connection_was_lost_has_begun(self, empty_url, key):
         with line_to(empty_url) as (url, line):
@@ -691,6 +722,57 @@ class TestOneClearLine:
         readonly = open_journal(signed, readonly=True)
         assert "cannot be checked without its key" in str((await asyncio.to_thread(verify, readonly))[0])
         readonly.close()
+
+    async def test_a_journal_whose_format_is_gone(self, empty_url, postgres: Cluster):
+        async with Payer(empty_url).agent as agent:
+            await agent.run("go")
+        postgres.execute("DELETE FROM beforehand.journal", database(empty_url))
+        assert "has journal format None, and this version reads up to 2: it is damaged" in str(await self.said(empty_url))
+        assert postgres.execute("SELECT 1 FROM beforehand.journal", database(empty_url)) == []
+
+    @pytest.mark.parametrize(("encoding", "taken"), [("SQL_ASCII", True), ("LATIN1", False)])
+    async def test_an_encoding_that_does_not_hold_every_text(self, postgres: Cluster, encoding, taken):
+        name = f"in_{encoding.lower()}"
+        made = f"CREATE DATABASE {name} ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+        postgres.execute(made, "postgres")
+        agent = Agent(model=ScriptedModel([text("schön \U0001f389")]), journal=postgres.url_of(name))
+        async with agent:
+            if not taken:
+                with pytest.raises(JournalError, match="its encoding LATIN1 does not hold every text; make one with CREATE"):
+                    await agent.run("go")
+                return
+            await agent.run("grüß dich", run_id="ü")
+            assert [(run.run_id, run.prompt) for run in summaries(agent.plan.journal)] == [("ü", "grüß dich")]
+            assert (await agent.resume("ü")).text == "schön \U0001f389"
+            assert await asyncio.to_thread(verify, agent.plan.journal) == []
+
+    async def test_verify_takes_nothing_for_damage_that_is_none(self, empty_url, postgres: Cluster):
+        async with Payer(empty_url).agent as agent:
+            await agent.run("go")
+        name, role = database(empty_url), f"blind_{database(empty_url)}"
+        tables = "beforehand.journal, beforehand.runs"
+        postgres.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'secret'; GRANT USAGE ON SCHEMA beforehand TO {role}", name)
+        postgres.execute(f"GRANT SELECT ON {tables} TO {role}", name)
+        theirs = f"postgresql://{role}:secret@{empty_url.rpartition('@')[2]}"
+        for url, change, error, said in (
+            (theirs, "", JournalUnreadable, "cannot be read: permission denied for table records"),
+            (empty_url, END_SESSIONS, JournalError, "cannot be reached"),
+        ):
+            journal = open_journal(url, readonly=True)
+            contents = journal.contents()
+            postgres.execute(change, name)
+            with pytest.raises(contents.error) as raised:
+                list(contents.records(1))
+            with pytest.raises(error, match=said):
+                contents.damage(raised.value)
+            contents.close()
+            journal.close()
+        postgres.execute("DROP TABLE beforehand.records", name)
+        journal = open_journal(empty_url, readonly=True)
+        assert list(map(str, await asyncio.to_thread(verify, journal))) == [
+            'the journal: it is damaged: relation "beforehand.records" does not exist'
+        ]
+        journal.close()
 
     def test_tables_of_that_name_that_are_not_ours(self, empty_url, postgres: Cluster):
         postgres.execute("CREATE SCHEMA beforehand; CREATE TABLE beforehand.journal (x int)", database(empty_url))

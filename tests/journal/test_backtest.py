@@ -456,11 +456,16 @@ async def test_a_signed_journal_is_gone_over_with_its_key_and_without_it_not_at_
     monkeypatch.setenv("JOURNAL_KEY", key)
 
     done, without = command(*arguments, "--key-env", "JOURNAL_KEY"), command(*arguments)
+    monkeypatch.setenv("JOURNAL_KEY", "another key than that")
+    another = command(*arguments, "--key-env", "JOURNAL_KEY")
 
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("1 run, ")
     assert (without.returncode, without.stdout) == (2, "")
     assert without.stderr == f"error: {path} is signed: give the key it was made with\n"
+    assert (another.returncode, another.stdout) == (2, "")
+    assert another.stderr.startswith(f"error: {path} is signed with another key: give the one it was made with")
+    assert another.stderr.count("\n") == 1
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no terminals to open there")

@@ -421,6 +421,48 @@ def test_a_rule_that_says_something_else_is_another_rule(rule: dict[str, Any], t
 # --- a run ----------------------------------------------------------------------------------------
 
 
+def helper_with(limit: int, pays: str = "paid", name: str = "helper") -> Any:
+    """An agent as a tool, whose guard has this limit and whose tool says this."""
+
+    def act(n: int) -> str:
+        """Act."""
+        return f"{pays} {n}"
+
+    model = FunctionModel(lambda _: tool_call("act", {"n": 1}, id="c"))
+    inner = Agent(model=model, tools=[tool(act)], hooks=[at_gate(held(limit))])
+    return inner.as_tool(name, "Helps.")
+
+
+@pytest.mark.parametrize("now", [helper_with(2), helper_with(1, "kept")], ids=["its guard", "its tool"])
+def test_an_agent_that_is_a_tool_has_changed_if_its_own_tools_or_hooks_have(now: Any) -> None:
+    then = {"tools": {"helper": of_tool(helper_with(1))}, "hooks": {}}
+    assert differences(then, [helper_with(1)], []) == []
+    assert differences(then, [now], []) == ["tool helper has changed"]
+    two_parts = {"tools": {"helper": ".".join(then["tools"]["helper"].split(".")[:2])}, "hooks": {}}
+    assert differences(two_parts, [now], []) == [], "an older record does not tell what was inside"
+
+
+async def test_a_run_whose_subagent_has_another_guard_does_not_go_on_strictly(tmp_path: Path) -> None:
+    def calls(name: str, arguments: dict[str, Any]) -> Any:
+        call = tool_call(name, arguments, id="c")
+        return FunctionModel(lambda r: text(r.messages[-1].text) if r.messages[-1].role == "tool" else call)
+
+    @tool
+    def pay(n: int) -> str:
+        """Pay."""
+        return f"paid {n}"
+
+    def outer(guard: Any) -> Agent:
+        inner = Agent(model=calls("pay", {"n": 1}), tools=[pay], hooks=[guard])
+        return Agent(model=calls("sub", {"prompt": "go"}), tools=[inner.as_tool("sub", "Pays.")], journal=tmp_path / "runs.db")
+
+    async with outer(at_gate(lambda call: Ask("Pay?"))) as first, outer(at_gate(lambda call: None)) as second:
+        assert (await first.run("go", run_id="r")).stop_reason == "suspended"
+        with pytest.raises(RunChanged, match="tool sub has changed"):
+            await second.resume("r", {"c/c": Approve()}, strict=True)
+        assert (await second.resume("r", {"c/c": Approve()})).text == "paid 1"
+
+
 async def test_a_run_does_not_go_on_strictly_with_a_guard_whose_limit_was_raised(tmp_path: Path) -> None:
     @tool
     async def pay(n: int = 0) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -10,10 +11,12 @@ from typing import Any
 
 import pytest
 
-from beforehand import Approve, Limits, UnknownRun, UsageError
+from beforehand import Approve, Interrupt, Limits, UnknownRun, UsageError, hook
+from beforehand.backtest import backtest
 from beforehand.errors import ServerError
+from beforehand.hooks.registry import HookSet
 from beforehand.journal import Journal
-from beforehand.journal.reading import STATES, find_run, in_families, summaries
+from beforehand.journal.reading import STATES, find_run, in_families, summaries, waiting
 from beforehand.testing import error, tool_call
 from reading.recorded import cut, looks, pays, teller, text, with_sub_agent
 
@@ -38,6 +41,16 @@ async def test_a_run_that_came_to_its_end(tmp_path: Path) -> None:
     run = only(agent.plan.journal)
     assert (run.state, run.agent, run.prompt, run.turns, run.calls) == ("completed", "teller", "Look at a, then pay 5.", 3, 2)
     assert run.last >= run.started > 0
+
+
+async def test_a_prompt_that_no_hook_has_let_pass_is_said_to_be_withheld(tmp_path: Path) -> None:
+    @hook.on_message
+    def judge(message: Any) -> Any:
+        return Interrupt("no cards") if message.origin == "prompt" else None
+
+    agent = teller(tmp_path / "runs.db", text("Done.")).replace(hooks=[judge])
+    await agent.run("card 4111 1111 1111 1111")
+    assert (only(agent.plan.journal).prompt, only(agent.plan.journal).state) == ("[withheld]", "ended")
 
 
 async def test_a_run_that_a_limit_stopped(tmp_path: Path) -> None:
@@ -138,6 +151,27 @@ def test_records_that_cannot_be_read_are_a_state_and_no_end_of_the_list(tmp_path
     journal.open_run("bad", ("run", 1, b"[]"))
     journal.open_run("half", ("run", 1, b'{"agent": "a", "prompts": []}'))
     assert [(run.run_id, run.state) for run in summaries(journal)] == [("bad", "unreadable"), ("half", "unfinished")]
+
+
+@pytest.mark.parametrize("gone", ["first", "last"])
+async def test_a_run_whose_first_or_last_record_is_gone_stays_in_the_lists(
+    gone: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    agent = teller(tmp_path / "runs.db", pays(200), pays(300))
+    await agent.run("go", run_id="r")
+    await agent.run("go", run_id="s")
+    await agent.aclose()
+    with sqlite3.connect(tmp_path / "runs.db") as db:
+        end = "1" if gone == "first" else "(SELECT records FROM runs WHERE id = 2)"
+        db.execute(f"DELETE FROM records WHERE id = (2 << 32) + {end}")  # noqa: S608 - ours
+    db.close()
+    journal = Journal(tmp_path / "runs.db", readonly=True)
+    assert [(run.run_id, run.state) for run in summaries(journal)] == [("r", "suspended"), ("s", "unreadable")]
+    assert [question.run_id for question in waiting(journal)] == ["r"]
+    assert "run s cannot be read" in caplog.text
+    report = await backtest(journal, lambda loop: HookSet((), loop))
+    assert (report.runs, len(report.unreadable)) == (1, 1)
+    assert report.unreadable[0].startswith("run s: ")
 
 
 def test_every_state_is_explained() -> None:

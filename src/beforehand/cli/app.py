@@ -163,6 +163,9 @@ def worker(
     ] = None,
     worker_concurrency: Annotated[int, typer.Option(min=1, help="So many runs of one agent at once in this worker.")] = 50,
     grace: Annotated[float, typer.Option(min=0, help="Seconds that running tools have to finish after SIGTERM.")] = 10.0,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Go on with no run whose tools or hooks have changed since it began.")
+    ] = False,
     key_env: KeyEnv = None,
     debug: Debug = False,
 ) -> None:
@@ -173,7 +176,7 @@ def worker(
 
         page.needs_extra()
         limits = QueueLimits(concurrency=queue_concurrency, worker_concurrency=worker_concurrency)
-        asyncio.run(page.work(page.database_url(database_url), agents, limits, grace, key_from(key_env)))
+        asyncio.run(page.work(page.database_url(database_url), agents, limits, grace, key_from(key_env), strict))
 
 
 @app.command(epilog=EXIT_CODES)

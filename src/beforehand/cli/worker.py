@@ -41,13 +41,13 @@ def agents_in_file(path: Path) -> dict[str, Agent]:
     return found
 
 
-async def work(url: str, path: Path, limits: QueueLimits, grace: float, key: bytes | None) -> None:
+async def work(url: str, path: Path, limits: QueueLimits, grace: float, key: bytes | None, strict: bool) -> None:
     """Carry runs until SIGTERM or Ctrl-C, and end the process. A database that is away is waited for."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    async with Engine(url, agents_in_file(path), limits=limits, journal_key=key) as engine:
+    async with Engine(url, agents_in_file(path), limits=limits, journal_key=key, strict=strict) as engine:
         told = False
         while not stopping.is_set():
             try:

@@ -41,8 +41,8 @@ class Carried:
 class Carrier:
     """Carries runs for the agents it knows."""
 
-    def __init__(self, agents: Mapping[str, Any], journal: Store, deps: Any) -> None:
-        self.agents, self._journal, self._deps = agents, journal, deps
+    def __init__(self, agents: Mapping[str, Any], journal: Store, deps: Any, strict: bool) -> None:
+        self.agents, self._journal, self._deps, self._strict = agents, journal, deps, strict
         self.carried: set[Carried] = set()
         self.stopping = False
 
@@ -110,7 +110,7 @@ class Carrier:
             end = await self._journal.reading(end_after, self._journal, run_id, work["after"])
             if end is not None:
                 return str(end["stop_reason"])
-            result = await talk.resume_recorded(run_id, check=False, deps=self._deps, prompts=prompts)
+            result = await talk.resume_recorded(run_id, check=False, deps=self._deps, strict=self._strict, prompts=prompts)
         if isinstance(result.error, JournalError):
             raise result.error
         return str(result.stop_reason)

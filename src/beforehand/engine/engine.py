@@ -44,6 +44,9 @@ DESTROY_SECONDS = 15.0
 OVER = ("end", "suspended")
 """What is recorded last of a run that is over, or waits for a person."""
 
+AWAY_SECONDS = 60.0
+"""How long who waits for a result without a timeout waits for a database that is away."""
+
 GIVEN_BACK_SECONDS = 5.0
 """How long a worker may take to give back the lease of a run that has come to wait."""
 
@@ -53,19 +56,20 @@ class Engine:
 
     Without `agents` it submits, waits and answers; `start` makes the process a worker for these agents (by the names under
     which they are submitted), with `deps` for their hooks and tools. The agents' runs are recorded in this database, so they
-    have no journal of their own; `durability`, `journal_key` and `journal_raw` are as in `Agent`.
+    have no journal of their own; `durability`, `journal_key` and `journal_raw` are as in `Agent`. With `strict` the worker goes
+    on with no run whose tools or hooks have changed since it began: such a run could not be carried on, see `resume`.
     """
 
     def __init__(
         self, database_url: str, agents: Mapping[str, Agent] | None = None, *, limits: QueueLimits = _LIMITS, deps: Any = None,
-        durability: str = "full", journal_key: bytes | None = None, journal_raw: bool = False,
+        durability: str = "full", journal_key: bytes | None = None, journal_raw: bool = False, strict: bool = False,
     ) -> None:  # fmt: skip
         self.place = Place(database_url, durability=durability, key=journal_key, raw=journal_raw)
         self.journal = self.place.journal
         self.limits = limits.checked()
         self.worker_id = _some_id()
         self._client = Client(self.place.dbos_url)
-        self._carrier = Carrier(_with_journal(agents or {}, self.journal), self.journal, deps)
+        self._carrier = Carrier(_with_journal(agents or {}, self.journal), self.journal, deps, strict)
         self._workers: Workers | None = None
         self._sweeper: Sweeper | None = None
 
@@ -106,22 +110,36 @@ class Engine:
     async def result(self, run_id: str, *, check: bool = True, timeout: float | None = None) -> RunResult:
         """What came of a run, once it is over or waits for a person. As `Agent.run`, this raises its error if `check`.
 
-        Raises `UnknownRun`; `RunError` if it could not be carried; `TimeoutError` after `timeout` seconds.
+        A database that goes away is waited for: until the timeout, without one for a minute. Raises `UnknownRun`; `RunError` if
+        it could not be carried; `TimeoutError` after `timeout` seconds; `JournalError` where the database stays away.
         """
         async with asyncio.timeout(timeout):
-            pause, looked = 0.02, 0.0
+            pause, looked, reached, told = 0.02, 0.0, time.monotonic(), False
             while True:
-                result = await asyncio.to_thread(self._recorded_result, run_id)
+                now, result = time.monotonic(), None
+                try:
+                    result = await asyncio.to_thread(self._look, run_id, now - looked > 1.0)
+                    looked, reached, told = now if now - looked > 1.0 else looked, now, False
+                except JournalError as error:
+                    if not error.temporary or (timeout is None and now - reached > AWAY_SECONDS):
+                        raise
+                    if not told:
+                        logger.warning("%s; what comes of run %s is waited for", error, run_id)
+                    told = True
                 if result is not None:
                     if check and result.error is not None:
                         result.error.result = result
                         raise result.error
                     return result
-                if time.monotonic() - looked > 1.0:
-                    looked = time.monotonic()
-                    await asyncio.to_thread(self._check_carried, run_id)
                 await asyncio.sleep(pause)
                 pause = min(pause * 1.5, 0.5)
+
+    def _look(self, run_id: str, thoroughly: bool) -> RunResult | None:
+        """The result, if there is one; `thoroughly` raises if there will be none."""
+        result = self._recorded_result(run_id)
+        if result is None and thoroughly:
+            self._check_carried(run_id)
+        return result
 
     def _recorded_result(self, run_id: str) -> RunResult | None:
         """The result, if the run is over or waits."""
@@ -149,7 +167,8 @@ class Engine:
             raise UnknownRun(f"no run {run_id!r} was submitted to {self.journal.path}")
         failed = [status for status in workflows if status.state in FAILED]
         if failed and len(failed) == len([s for s in workflows if s.state != "SUCCESS"]):
-            if self.journal.has(run_id) and self._last_kind(run_id) in SAID:
+            records = self.journal.head(run_id).records if self.journal.has(run_id) else 0
+            if records and self._last_kind(run_id) in SAID and not any([s.work and s.work["after"] == records for s in failed]):
                 return  # a worker is about to take it up
             said = failed[-1].error or failed[-1].state.lower().replace("_", " ")
             raise RunError(f"run {run_id} could not be carried on: {said}")

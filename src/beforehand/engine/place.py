@@ -8,14 +8,18 @@ import sys
 import zlib
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote, urlencode
 
 from ..errors import ConfigError, JournalError, RunBusy
 from ..journal import Journal, PostgresJournal, Store
 from ..journal.lease import Leases
 from ..journal.pgjobs import WORKER_LOCK
-from ..journal.pgopening import connect, is_postgres
+from ..journal.pgopening import connect, is_postgres, psycopg, shown
 
 SQLITE = "sqlite:///"
+
+_OF_PATHS = "/\\:"
+"""What may stand in a path, of the signs that have a meaning in an address."""
 
 
 class Place:
@@ -30,12 +34,12 @@ class Place:
         self.url = url
         if is_postgres(url):
             self.journal = PostgresJournal(url, **options)
-            self.dbos_url = "postgresql://" + url.partition("://")[2]
+            self.dbos_url = _as_dbos_reads_it(url)
         elif isinstance(url, str) and url.startswith(SQLITE) and url != SQLITE:
             _check_sqlite()
             self.journal = Journal(url.removeprefix(SQLITE), **options)
             path = self.journal.path  # whatever name it was reached by
-            self.dbos_url = SQLITE + str(path.with_name(path.stem + "-queue" + (path.suffix or ".db")))
+            self.dbos_url = SQLITE + quote(str(path.with_name(path.stem + "-queue" + (path.suffix or ".db"))), safe=_OF_PATHS)
             self._leases = Leases(path.with_name(path.name + "-workers"))
         else:
             raise ConfigError("the database URL is postgresql://USER:PASSWORD@HOST:PORT/DATABASE or sqlite:///PATH")
@@ -94,6 +98,23 @@ class Place:
         db = connect(self.url)
         db.execute("LISTEN beforehand")
         return db
+
+
+def _as_dbos_reads_it(url: str) -> str:
+    """The same address for the library that DBOS connects with, which has another idea of several hosts.
+
+    `ConfigError` where it names no database: DBOS would make one.
+    """
+    parts = psycopg().conninfo.conninfo_to_dict(url)
+    database = parts.pop("dbname", None)
+    if not database:
+        raise ConfigError(f"{shown(url)} names no database: expected postgresql://USER:PASSWORD@HOST:PORT/DATABASE")
+    hosts = parts.get("host", "").count(",") + 1
+    if "port" in parts and "," not in str(parts["port"]):
+        parts["port"] = ",".join([str(parts["port"])] * hosts)
+    who = [quote(str(parts.pop(name)), safe="") for name in ("user", "password") if name in parts] if "user" in parts else []
+    query = urlencode({**parts, "client_encoding": "utf8"}, quote_via=quote)
+    return f"postgresql://{':'.join(who)}{'@' if who else ''}/{quote(database, safe='')}?{query}"
 
 
 def _check_sqlite() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import ConfigError, JournalError, UsageError
 from ..frozen import Frozen
-from ..journal.pgopening import is_postgres, unreachable
+from ..journal.pgopening import connect, is_postgres, unreachable
 from .limits import QueueLimits
 
 APPLICATION = "beforehand"
@@ -69,6 +69,8 @@ class Client:
                 library = dbos()
                 _quiet()
                 try:
+                    if is_postgres(self._url):
+                        connect(self._url).close()  # DBOS would make a database that is not there
                     library.DBOS.migrate(self._url)
                     self._made = library.DBOSClient(
                         system_database_url=self._url, serializer=library.DBOSPortableJSONSerializer(),

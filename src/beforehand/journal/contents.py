@@ -33,5 +33,8 @@ class SqliteContents:
         known = {row for row, *_ in self.runs()}
         return sum(run not in known for (run,) in self._db.execute(self._layout.owners))
 
+    def damage(self, error: Any) -> str:
+        return f"the file is damaged: {error}"
+
     def close(self) -> None:
         self._reader.close()

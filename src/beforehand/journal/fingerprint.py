@@ -1,6 +1,7 @@
 """What tools and hooks are, in a few bytes: a run that goes on says what has changed since it began.
 
-A fingerprint is of two parts, "code.configuration". Records of older versions have the first alone, and are compared by it.
+A fingerprint is of two parts, "code.configuration", and of three where a tool is an agent: "code.configuration.inside". Records
+of older versions have the first alone, or the first two, and are compared by those.
 """
 
 from __future__ import annotations
@@ -19,7 +20,11 @@ def of_tool(tool: Any) -> str:
     told = canonical([tool.spec, tool.replay, tool.mode])
     repairs = [] if tool.prepare_arguments is None else [configuration(tool.prepare_arguments)]
     repairs += [name.encode() + configuration(tool.canonical[name]) for name in sorted(tool.canonical)]
-    return f"{_short(told, _code(tool.unguarded))}.{_short(canonical(tool.timeout), configuration(tool.unguarded), *repairs)}"
+    mark = f"{_short(told, _code(tool.unguarded))}.{_short(canonical(tool.timeout), configuration(tool.unguarded), *repairs)}"
+    if (inside := has(tool.unguarded, "_inside")) is None:
+        return mark
+    tools, hooks = inside()
+    return f"{mark}.{_short(canonical([{one.name: of_tool(one) for one in tools}, list(prints_of(hooks).items())]))}"
 
 
 def of_hook(hook: Any) -> str:

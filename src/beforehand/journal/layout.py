@@ -40,7 +40,9 @@ class Layout(Frozen):
     before: str
     """The hash of the first record of the run before this one (its row)."""
     ends: str
-    """The id, parent and number of records of runs; at, kind, body and hash of the first record (`a`) and of the last (`b`)."""
+    """The id, parent and number of records of runs; at, kind, body and hash of the first record (`a`) and of the last (`b`).
+
+    They are NULL where it is not there."""
     last: str
     """The id and number of records of runs, with the last record as `b`."""
     owners: str
@@ -59,7 +61,7 @@ def _layout(insert: str, run: str, n: str, one: Callable[[str, str, str], str], 
         delete=f"DELETE FROM records WHERE {one('records', '?', '?')}",
         before=f"SELECT hash FROM records WHERE {one('records', '(SELECT max(id) FROM runs WHERE id < ?)', '1')}",
         ends="SELECT run_id, parent, records, a.at, a.kind, a.body, a.hash, b.at, b.kind, b.body, b.hash "
-        f"FROM runs JOIN records a ON {first} JOIN records b ON {last}",
+        f"FROM runs LEFT JOIN records a ON {first} LEFT JOIN records b ON {last}",
         last=f"SELECT run_id, records FROM runs JOIN records b ON {last}",
         owners=f"SELECT DISTINCT {run} FROM records",
     )

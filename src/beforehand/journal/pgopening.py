@@ -80,9 +80,10 @@ def connect(url: str) -> Any:
     try:
         given = psycopg().conninfo.conninfo_to_dict(url)
         more = {name: value for name, value in _CONNECTION.items() if name not in given}
-        db = psycopg().connect(url, autocommit=True, **more)
+        db = psycopg().connect(url, autocommit=True, client_encoding="utf8", **more)
         try:
-            db.execute(_LOOK_AFTER_US)
+            _check_encoding(db, url)
+            db.execute(_SETTINGS)
         except BaseException:
             db.close()
             raise
@@ -96,11 +97,24 @@ _CONNECTION = {
     "keepalives_count": 3, "tcp_user_timeout": 30_000,
 }  # fmt: skip
 
-_LOOK_AFTER_US = """
+_SETTINGS = """
 SELECT set_config('tcp_keepalives_idle', '10', false), set_config('tcp_keepalives_interval', '5', false),
-set_config('tcp_keepalives_count', '3', false), set_config('tcp_user_timeout', '25s', false)
+set_config('tcp_keepalives_count', '3', false), set_config('tcp_user_timeout', '25s', false),
+set_config('default_transaction_isolation', 'read committed', false)
 """
-"""The server's own settings would let it wait for hours."""
+"""The server's own settings would let it wait for hours. A database may want more isolation of its applications: then it
+would refuse statements of ours for what others write meanwhile, and ours look for that themselves.
+"""
+
+
+def _check_encoding(db: Any, url: str) -> None:
+    """A database holds any text, or none of it: a prompt must not fail for one sign. SQL_ASCII takes bytes as they are."""
+    encoding = db.info.parameter_status("server_encoding")
+    if encoding not in ("UTF8", "SQL_ASCII"):
+        raise JournalError(
+            f"the database {shown(url)} cannot be used: its encoding {encoding} does not hold every text; make one with "
+            "CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0"
+        )
 
 
 class Unreachable(JournalError):
@@ -188,10 +202,11 @@ def _usable(where: str) -> Iterator[None]:
         raise JournalUnreadable(f"the journal {where} cannot be used: {said(problem)}") from None
 
 
-def _found(db: Any) -> tuple[int, bool] | None:
+def _found(db: Any) -> tuple[int | None, bool] | None:
+    """The format, and whether it is signed. `None` where there is no journal; no format where somebody has taken that away."""
     (there,) = db.execute("SELECT to_regclass('beforehand.journal') IS NOT NULL").fetchone()
     row = db.execute("SELECT format, signed FROM beforehand.journal").fetchone() if there else None
-    return row if row is None else (row[0], row[1])
+    return None if not there else (None, False) if row is None else (row[0], row[1])
 
 
 def _signed(db: Any) -> tuple[dict[str, Any], tuple[Any, ...] | None]:

@@ -45,6 +45,7 @@ class Writer:
 
     def __init__(self, url: str, key: bytes | None, durability: str) -> None:
         self.pid = os.getpid()
+        self.reached = False  # whether the database was there once
         self.held: dict[tuple[int, int], str] = {}
         """The locks of this session, with what they are of."""
         self._url, self._key, self._durability = url, key, durability
@@ -133,6 +134,7 @@ class Writer:
             if isinstance(error, self._error):
                 raise (lost(shown(self._url), error) if passes(error) else self._as_error(error)) from None
             raise
+        self.reached = True
         return db
 
     def _again(self, work: Callable[[], Any]) -> Any:

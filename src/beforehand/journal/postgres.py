@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar, cast
 
@@ -13,13 +15,18 @@ from .chain import Record
 from .pgjobs import RUN_LOCK, Append, Opening, PgHead
 from .pgopening import connect, lost, passes, prepare, psycopg, said, shown
 from .pgtotal import facts_of
-from .pgwriter import Writer
-from .queries import Head, RunRow, no_start
+from .pgwriter import RETRY_SECONDS, Writer
+from .queries import Head, RunRow, no_start, run_row
 from .sqlite import DURABILITIES, Durability, Entry
 from .torn import cut_off
 
 GIVEN_BACK = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.0)
 """A lease is given back a moment after the end is recorded: how long to wait for that, in seconds, again and again."""
+
+logger = logging.getLogger("beforehand")
+
+NO_RIGHT = "42501"
+"""The server's code for what a role may not do."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -130,7 +137,19 @@ class PostgresJournal:
     # --- reading ---
 
     async def reading(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return await asyncio.to_thread(fn, *args, **kwargs)
+        """A database that was reached before and goes away is waited for, as by who writes."""
+        was_there = self._reader is not None or (self._writing is not None and self._writing.reached)
+        deadline, pause = time.monotonic() + RETRY_SECONDS * was_there, 0.1
+        while True:
+            try:
+                return await asyncio.to_thread(fn, *args, **kwargs)
+            except JournalError as error:
+                if not error.temporary or time.monotonic() > deadline:
+                    raise
+                if pause == 0.1:
+                    logger.warning("%s; trying again for %d s", error, RETRY_SECONDS)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 2.0)
 
     def _all(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
         """Rows, over the connection that reads: once more if it was lost meanwhile."""
@@ -193,13 +212,10 @@ class PostgresJournal:
         """The runs, oldest first. With `parent`, those made inside calls of that run; with `None`, those inside none."""
         where, values = ("", ()) if parent == "" else ("WHERE runs.parent IS NOT DISTINCT FROM %s", (parent,))
         query = f"""
-            SELECT run_id, parent, records, a.n, a.at, a.kind, a.body, a.hash, b.n, b.at, b.kind, b.body, b.hash
-            FROM beforehand.runs JOIN beforehand.records a ON a.run = runs.id AND a.n = 1
-            JOIN beforehand.records b ON b.run = runs.id AND b.n = runs.records {where} ORDER BY runs.id"""  # noqa: S608 - ours
-        return [
-            RunRow(row[0], row[1], row[2], Record(row[0], *row[3:8]), Record(row[0], *row[8:13]))
-            for row in self._all(query, values)
-        ]
+            SELECT run_id, parent, records, a.at, a.kind, a.body, a.hash, b.at, b.kind, b.body, b.hash
+            FROM beforehand.runs LEFT JOIN beforehand.records a ON a.run = runs.id AND a.n = 1
+            LEFT JOIN beforehand.records b ON b.run = runs.id AND b.n = runs.records {where} ORDER BY runs.id"""  # noqa: S608 - ours
+        return list(map(run_row, self._all(query, values)))
 
     def ids(self, beginning: str = "") -> list[str]:
         """The ids of the runs that begin so, oldest first."""
@@ -230,8 +246,12 @@ class PostgresJournal:
     def contents(self) -> PgContents:
         """Everything in it at this moment."""
         db = self._connected(readonly=True)
-        db.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        return PgContents(db)
+        try:
+            db.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        except psycopg().Error as error:
+            db.close()
+            raise lost(self.path, error) from None
+        return PgContents(db, self.path)
 
     def _connected(self, readonly: bool) -> Any:
         db = connect(self._url)
@@ -246,8 +266,8 @@ class PostgresJournal:
 class PgContents:
     """A journal at one moment, to check it. Close it."""
 
-    def __init__(self, db: Any) -> None:
-        self._db, self.error = db, psycopg().Error
+    def __init__(self, db: Any, path: str) -> None:
+        self._db, self._path, self.error = db, path, psycopg().Error
 
     def facts(self) -> dict[str, Any]:
         return facts_of(self._db)
@@ -265,6 +285,13 @@ class PgContents:
             SELECT count(DISTINCT run) FROM beforehand.records
             WHERE NOT EXISTS (SELECT 1 FROM beforehand.runs WHERE id = records.run)"""
         return int(self._db.execute(query).fetchone()[0])
+
+    def damage(self, error: Any) -> str:
+        if passes(error):
+            raise lost(self._path, error) from None
+        if error.sqlstate == NO_RIGHT:
+            raise JournalUnreadable(f"the journal {self._path} cannot be read: {said(error)}") from None
+        return f"it is damaged: {said(error)}"
 
     def close(self) -> None:
         self._db.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -30,13 +30,28 @@ class Head(msgspec.Struct):
 
 
 class RunRow(msgspec.Struct, frozen=True):
-    """One run as a list shows it: its first and its last record."""
+    """One run as a list shows it: its first and its last record. One that is not there has no kind and no body."""
 
     run_id: str
     parent: str | None
     records: int
     first: Record
     last: Record
+
+    def check(self) -> None:
+        """Raises `JournalUnreadable` if one of the two is not there."""
+        if not self.first.kind:
+            raise no_start(self.run_id)
+        if not self.last.kind:
+            raise JournalUnreadable(f"run {self.run_id} has no record {self.records}, which was its last")
+
+
+def run_row(found: Sequence[Any]) -> RunRow:
+    """A row from id, parent and number of records, and what was found of the first and last: time, kind, body, hash, or NULLs."""
+    (run_id, parent, records), first, last = found[:3], found[3:7], found[7:]
+    at = next((one[0] for one in (first, last) if one[0] is not None), 0)
+    ends = [(at, "", b"", b"") if one[0] is None else one for one in (first, last)]
+    return RunRow(run_id, parent, records, Record(run_id, 1, *ends[0]), Record(run_id, records, *ends[1]))
 
 
 def no_start(run_id: str) -> JournalUnreadable:
@@ -101,10 +116,7 @@ class Queries:
     def runs(self, parent: str | None = "") -> list[RunRow]:
         """The runs, oldest first. With `parent`, those made inside calls of that run; with `None`, those inside none."""
         where, values = ("", ()) if parent == "" else ("WHERE runs.parent IS ?", (parent,))
-        return [
-            RunRow(row[0], row[1], row[2], Record(row[0], 1, *row[3:7]), Record(row[0], row[2], *row[7:11]))
-            for row in self._rows(f"{self.layout.ends} {where} ORDER BY runs.id", *values)
-        ]
+        return list(map(run_row, self._rows(f"{self.layout.ends} {where} ORDER BY runs.id", *values)))
 
     def ids(self, beginning: str = "") -> list[str]:
         """The ids of the runs that begin so, oldest first."""

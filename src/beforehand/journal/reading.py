@@ -16,6 +16,7 @@ from .codec import read
 from .past import MALFORMED, Past, read_past
 from .queries import RunRow
 from .store import Store
+from .withheld import is_withheld
 
 State = Literal["running", "completed", "ended", "suspended", "error", "unfinished", "unreadable"]
 STATES: dict[str, str] = {
@@ -117,6 +118,7 @@ def summary_of(journal: Store, row: RunRow) -> RunSummary:
     """How one run stands. Of one that is over, only its first and last record are looked at."""
     facts: dict[str, Any] = {"agent": "?", "prompt": "", "turns": 0, "calls": 0}
     try:
+        row.check()
         start = _start(row.first.body)
         facts |= {"agent": start.agent, "prompt": _beginning(start.prompts)}
         found = _ended(_end(row.last.body)) if row.last.kind == "end" else _not_ended(journal, row.run_id)
@@ -154,7 +156,7 @@ def _not_ended(journal: Store, run_id: str) -> dict[str, Any]:
 def _beginning(prompts: list[dict[str, Any]]) -> str:
     """The first words of the first prompt that has any."""
     for message in prompts:
-        content = message.get("content")
+        content = "[withheld]" if is_withheld(message) else message.get("content")
         if isinstance(content, list):
             content = "".join([str(part.get("text", "")) for part in content if isinstance(part, dict)])
         if content:
@@ -227,6 +229,7 @@ def needs_people(journal: Store) -> tuple[list[Waiting], list[Uncertain]]:
         if row.last.kind == "end" or journal.is_going_on(row.run_id):
             continue
         try:
+            row.check()
             records = journal.records(row.run_id)
             past = read_past(records)
             found = [] if past.suspended is None else _questions(row, past)

@@ -9,7 +9,10 @@ import msgspec
 from ..frozen import Frozen
 from .chain import KINDS, Record, follows, seal
 from .store import Contents, Store
-from .total import TOTAL, seal_of_facts, wrong_total
+from .total import TOTAL, none_fits, seal_of_facts, wrong_total
+
+
+ANOTHER_KEY = "nothing in it is signed with this key: give the one it was made with, or all was changed"
 
 
 class Fault(Frozen):
@@ -33,9 +36,24 @@ def verify(journal: Store) -> list[Fault]:
         try:
             if contents.facts()["signed"] and journal.key is None:
                 return [Fault(None, None, "it is signed, and cannot be checked without its key")]
+            if _fits_not(contents, journal.key):
+                return [Fault(None, None, ANOTHER_KEY)]
             return _check(contents, journal.key)
         except contents.error as error:
-            return [Fault(None, None, f"the file is damaged: {error}")]
+            return [Fault(None, None, contents.damage(error))]
+
+
+def has_another_key(journal: Store) -> bool:
+    """Whether a journal was signed, and none of it with the key that it was opened with."""
+    with contextlib.closing(journal.contents()) as contents:
+        try:
+            return _fits_not(contents, journal.key)
+        except contents.error:
+            return False  # what is damaged tells of no key
+
+
+def _fits_not(contents: Contents, key: bytes | None) -> bool:
+    return key is not None and none_fits(key, contents.facts(), contents.runs())
 
 
 def _check(contents: Contents, key: bytes | None) -> list[Fault]:
