@@ -13,6 +13,7 @@ from ..events import DecisionMade
 from ..intents import replay_policy
 from ..messages import clean
 from ..sandbox import BridgeRefused
+from ..seams import BY_NAME
 from ..shadow import WATCHING
 from ..state import RunState
 
@@ -30,8 +31,17 @@ Result = TypeVar("Result")
 _within: ContextVar[tuple[Any, ...]] = ContextVar("beforehand_within", default=())
 """The hooks and tools whose own calls lead here. Calls side by side each have a chain of their own."""
 
+question: ContextVar[tuple[RunState, str] | None] = ContextVar("beforehand_question", default=None)
+"""The run that a lambda asks the model in just now, beside the conversation, and which question of which lambda that is."""
+
 _leaving: set[asyncio.Future[Any]] = set()
 """What its caller no longer waits for."""
+
+
+def _question_in(run: RunState) -> str | None:
+    """The question of a lambda that this code works on in this run, if it does: hooks are asked about that request too."""
+    asked = question.get()
+    return asked[1] if asked is not None and asked[0] is run else None
 
 
 class OnRecord(Exception):
@@ -58,25 +68,36 @@ class Caller:
     """One hook at work, or one tool that runs code. `asking` is its function, `call_id` the tool call it is about.
 
     `deadline` is the event loop's time at which it has to be done, `failure` a failure inside it that must end the run.
+    `update` says that it is about progress of the call.
     """
 
     def __init__(
-        self, run: RunState, asking: Any, *, name: str, where: str, seam: str, call_id: str | None, deadline: float
-    ) -> None:
+        self, run: RunState, asking: Any, *, name: str, where: str, seam: str, call_id: str | None, deadline: float,
+        update: bool = False,
+    ) -> None:  # fmt: skip
         self.run, self.asking, self.name, self.where, self.seam, self.call_id = run, asking, name, where, seam, call_id
-        counted = run.lambdas = run.lambdas or {}
-        counted[call_id] = counted.get(call_id, 0) + 1
-        self.id = f"lambda_{counted[call_id]}"
-        self.prefix = self.id if call_id is None else f"{call_id}/{self.id}"
+        spec = BY_NAME.get(seam)
+        self.about = (None if spec is None or spec.by_tool else _question_in(run)) or call_id
+        self.id = self._numbered(f"{call_id}/update", "update") if update else self._numbered(self.about, "lambda")
+        self.prefix = self.id if self.about is None else f"{self.about}/{self.id}"
         self.calls = self.asks = 0
         self.deadline = deadline
         self.failure: RunError | None = None
         self._under_way: dict[asyncio.Future[Any], str] = {}
 
+    def _numbered(self, among: str | None, kind: str) -> str:
+        """Its name. A run that goes on after a crash has to give each the name that it had, and asks some of them only:
+        so each is counted among those of its own kind, and who acts in no way is not counted."""
+        if WATCHING.get() is not None:
+            return f"{kind}_0"
+        counted = self.run.lambdas = self.run.lambdas or {}
+        counted[among] = counted.get(among, 0) + 1
+        return f"{kind}_{counted[among]}"
+
     @property
     def parent_id(self) -> str:
-        """What calls made here name as their parent: the call it is about, else the hook itself."""
-        return self.call_id or self.id
+        """What calls made here name as their parent: what it is about, else the hook itself."""
+        return self.about or self.id
 
     def next_call_id(self) -> str:
         self.calls += 1

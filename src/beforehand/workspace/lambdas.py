@@ -104,8 +104,9 @@ class LambdaFunction:
         deadline = asyncio.get_running_loop().time() + self.limits.wall_time
         console = Console(self.limits.console)
         caller = Caller(
-            context.run._run, self, name=self.__name__, where=self.path, seam=self.spec.name,
-            call_id=context.run.parent_call_id if not self.spec.by_tool else _call_id(context), deadline=deadline,
+            context.run._run, self, name=self.__name__, where=self.path, seam=self.spec.name, deadline=deadline,
+            call_id=context.run.parent_call_id if not self.spec.by_tool else _call_id(context),
+            update=getattr(context, "partial", False),
         )  # fmt: skip
         interrupt = caller.run.interrupt
         try:

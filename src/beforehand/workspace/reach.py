@@ -21,7 +21,7 @@ from ..seams import BY_NAME
 from ..settings import GRANTED
 from ..toolcall import conclude, run_nested
 from ..tools import Tool
-from .caller import Caller, OnRecord
+from .caller import Caller, OnRecord, question
 from .codec import from_adf
 from .gates import Gates
 from .shape import Malformed
@@ -110,9 +110,14 @@ async def model_invoke(caller: Caller, argument: Mapping[str, Any]) -> str:
             model = run.plan.resolve_model(str(argument["model"]))
         except ConfigError as error:
             raise BridgeRefused("INVALID_INPUT", str(error)) from None
-    left = caller.errand()
+    left, by = caller.errand(), caller.next_ask()
+
+    async def ask() -> str:
+        question.set((run, by))  # in the task of this question alone
+        return await ask_aside(run, request, by, caller.asking, model, left)
+
     try:
-        return await caller.do(ask_aside(run, request, caller.next_ask(), caller.asking, model, left), "adf.model_invoke", left)
+        return await caller.do(ask(), "adf.model_invoke", left)
     except RequestBlocked as error:
         raise BridgeRefused("BLOCKED", str(error)) from None
     except HookFailed as error:
