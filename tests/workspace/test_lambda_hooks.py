@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from beforehand import Agent, Hook, HookDefinitionError, HookFailed, hook, tool
+from beforehand import Agent, Hook, HookDefinitionError, HookFailed, ToolContext, hook, tool
 from beforehand.sandbox import SandboxLimits
 from beforehand.seams import BY_NAME, SEAMS
 from beforehand.testing import ScriptedModel, text, tool_call
@@ -223,6 +223,44 @@ async def test_a_changed_file_counts_from_the_next_call(place):
     gate = Lambda(source, seam="before_tool_call", workspace=place, timeout=60)
     await Agent(model=model, tools=[tickets.tool], hooks=[gate, rewrite]).run("Book")
     assert tickets.sold == ["tourist"]
+
+
+@both
+async def test_what_a_lambda_does_about_a_tools_progress_is_told_while_it_is_asked(place, language):
+    source = write(
+        place,
+        language,
+        "async def hook(c):\n    if c['partial']:\n        await adf.loop_inject(content='seen')\n"
+        "        await adf.note_down(what=c['content'])",
+        "export async function hook(c) { if (c.partial) { await adf.loop_inject({content: 'seen'}); "
+        "await adf.note_down({what: c.content}) } }",
+    )
+    told, heard = [], asyncio.Event()
+
+    @tool
+    async def note_down(what: str) -> str:
+        return what
+
+    @tool
+    async def search(ctx: ToolContext) -> str:
+        ctx.update("half")
+        await heard.wait()
+        return "found"
+
+    def listen(event):
+        told.append(event.type)
+        if event.type == "tool_execution_update":
+            heard.set()
+
+    judge = Lambda(source, seam="after_tool_call", workspace=place, timeout=60, tools=["search"])
+    model = ScriptedModel([tool_call("search"), text("done")])
+    talk = Agent(model=model, tools=[search, note_down], hooks=[judge]).conversation()
+    for name in ("decision", "tool_execution_start", "tool_execution_update", "tool_execution_end"):
+        talk.on(name, listen)
+    result = await talk.run("go")
+    assert [d.verdict for d in result.decisions] == ["Injected"]
+    started = ["tool_execution_start", "decision", "tool_execution_start", "tool_execution_end"]
+    assert told == [*started, "tool_execution_update", "tool_execution_end"]
 
 
 @both
