@@ -136,6 +136,8 @@ class Caller:
         What becomes of it then is recorded.
         """
         try:
+            if self.run.aborted:
+                raise BridgeRefused("INVALID_STATE", f"{what} was not begun: the run was aborted")
             chain = self.enter()
         except BridgeRefused:
             work.close()

@@ -141,6 +141,8 @@ class LambdaFunction:
             why = getattr(error, "strerror", None) or str(error)
             raise Refused(f"cannot run, because {self.path} cannot be read: {why}") from None
         signal, argument, limits = context.run.signal, self._argument(context), self.limits
+        if signal.aborted:  # an abort ends what was at work when it came; about what it has left, this is asked like any hook
+            signal = None
         if isinstance(context, ProviderCall) and (halves := len(argument) // -(-limits.output // 2)):
             # It returns what it was shown, however long that is. In large steps, for the bound stands in messages.
             limits = msgspec.structs.replace(limits, output=limits.output * (1 + halves))
