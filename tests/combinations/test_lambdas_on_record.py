@@ -172,6 +172,52 @@ async def test_a_lambda_that_has_seen_a_tools_progress_does_not_repeat_its_calls
     assert again.effects == []
 
 
+SIDE_BY_SIDE = """
+export async function gate({request}) {
+  await Promise.all([1, 2].map(async (n) => { await adf.look({n}); await adf.pay({amount: n}) }))
+  return request
+}"""
+
+
+async def test_calls_side_by_side_are_made_once_though_they_come_in_another_order(tmp_path: Path) -> None:
+    place = workspace(tmp_path, "")
+    (tmp_path / "agent" / "lib" / "both.ts").write_text(SIDE_BY_SIDE)
+
+    def make(world: World, first: asyncio.Event) -> Agent:
+        @tool(replay="safe")
+        async def look(n: int) -> str:
+            if n == 1:  # the first of them comes last
+                await first.wait()
+            return f"{n}"
+
+        @tool
+        async def pay(amount: int) -> str:
+            world.effects.append(f"paid {amount}")
+            first.set()
+            return "paid"
+
+        gate = Lambda("lib/both.ts:gate", seam="before_provider_call", workspace=place, timeout=60, name="gate")
+        model = FunctionModel(lambda request: text("done"))
+        return Agent(model=model, tools=[look, pay], hooks=[gate], journal=world.journal, recovery=world.recovery())
+
+    world = World(tmp_path / "whole.db")
+    await make(world, asyncio.Event()).run("go", run_id="R")
+    assert world.effects == ["paid 2", "paid 1"]
+    records, of = all_records(tmp_path / "whole.db"), parents(tmp_path / "whole.db")
+    now = asyncio.Event()
+    now.set()
+    for k in range(1, len(records) + 1):
+        cut(records[:k], of, tmp_path / f"{k}.db").close()
+        again = World(tmp_path / f"{k}.db")
+        result = await make(again, now).resume("R", check=False)
+        paid = [r.data["args"]["amount"] for r in records[:k] if r.kind == "intent" and r.data["name"] == "pay"]
+        assert not {*again.effects} & {f"paid {amount}" for amount in paid}, f"cut after record {k}: paid twice"
+        assert len(again.effects) == len({*again.effects})
+        over = {r.data["call"] for r in records[:k] if r.kind == "outcome" and r.data["name"] == "pay"}
+        if len(over) == len(paid) != 1:
+            assert result.text == "done", f"cut after record {k}: {result.error}"
+
+
 async def test_a_recorded_ruling_of_a_lambda_runs_no_sandbox(tmp_path: Path) -> None:
     place = workspace(tmp_path, "await adf.pay(amount=3)")
     world = World(tmp_path / "whole.db")

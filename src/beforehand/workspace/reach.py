@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from ..calls import Call, NestedResult, nested_call
+from ..calls import Call, NestedResult
 from ..decisions import Approve, Deny, Edit, HumanAnswer
 from ..detach import in_thread
 from ..direct import ask_aside
@@ -57,8 +57,8 @@ def find_tool(caller: Caller, gates: Gates, name: str, authorized: bool) -> Tool
 async def call_tool(caller: Caller, gates: Gates, name: str, argument: Mapping[str, Any], authorized: bool) -> Any:
     """Call a tool through the pipeline, like any nested call. Its result: data where it gave some, else its text."""
     tool = find_tool(caller, gates, name, authorized)
-    call = nested_call(caller.next_call_id(), name, {k: v for k, v in argument.items() if k != "_full"}, caller.parent_id)
-    call.tool, call.whole, call.left = tool, argument.get("_full") is True, caller.errand()
+    call = await caller.next_call(tool, {k: v for k, v in argument.items() if k != "_full"})
+    call.whole, call.left = argument.get("_full") is True, caller.errand()
     result = await caller.do(_through_the_pipeline(caller, call, authorized), f"call {call.id} ({name})", call.left)
     caller.failure = caller.failure or call.failure
     if result.is_error:
