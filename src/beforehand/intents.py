@@ -26,8 +26,9 @@ UNCERTAIN = (
 )
 CHANGED = (
     "Not run: this call of {name} is not the one that is on record in its place, which was {then}. Code or hooks have changed "
-    "since, or the tool that makes this call does not make the same calls when it is repeated."
+    "since, or the tool or the lambda that makes this call does not make the same calls when it is repeated."
 )
+OTHERWISE = "the same tool with other arguments"
 UNKNOWN = " Whether the one on record took effect is not known."
 
 
@@ -189,13 +190,13 @@ async def _stands_for_another(run: RunState, call: Call, past: Any) -> bool:
     Code makes the calls inside a tool or a lambda, and need not make the same ones when it is repeated. What a reply asks for
     is on record with the reply, but what its tool makes of the arguments may have changed before it began.
     """
-    begun = past.intent is not None or past.outcome is not None
+    begun = _began(past)
     if call.parent_id is None and begun:
         return False
     then = None if past.name in (None, call.name) else past.name
     if then is None and _same_arguments(call, past):
         return False
-    then = then or "the same tool with other arguments"
+    then = then or OTHERWISE
     if begun:
         call.compared = True
         call.settle("uncertain", CHANGED.format(name=call.name, then=then) + (UNKNOWN if past.outcome is None else ""))
@@ -204,6 +205,25 @@ async def _stands_for_another(run: RunState, call: Call, past: Any) -> bool:
     past.forget_decisions()
     run.note("Changed", f"hooks are asked anew about this call of {call.name}: what they were asked about was {then}", call.id)
     return True
+
+
+def is_on_record(run: RunState, call: Call) -> bool:
+    """Whether it is this very call that had begun under its id in a process that has ended."""
+    past = run.journal.past_call(call.id)
+    return past is not None and _began(past) and past.name == call.name and _same_arguments(call, past)
+
+
+def why_not_begun(run: RunState, call: Call) -> str | None:
+    """Why a call of a lambda, which is not the one on record in its place, cannot begin: that one had begun."""
+    past = None if run.journal is None else run.journal.past_call(call.id)
+    if past is None or not _began(past) or is_on_record(run, call):
+        return None
+    then = past.name if past.name != call.name else OTHERWISE
+    return CHANGED.format(name=call.name, then=then) + (UNKNOWN if past.outcome is None else "")
+
+
+def _began(past: Any) -> bool:
+    return past.intent is not None or past.outcome is not None
 
 
 def _same_arguments(call: Call, past: Any) -> bool:

@@ -22,8 +22,8 @@ from .plan import AROUND, HookSource, Plan
 from .schema import JsonSchema, Rejected, read_object, to_json
 from .tools import Tool, ToolResult
 
-LAMBDA = re.compile(r"lambda_\d+")
-"""How a lambda at work is named within its run, or the call that it is about."""
+LAMBDA = re.compile(r"(?:lambda|update)_\d+")
+"""How a lambda at work is named within its run, or within what it is about."""
 
 
 class RecordEnds(Stop):

@@ -37,8 +37,9 @@ class RunState(Waits):
         "error", "events", "first_message", "history", "hook_queue", "hooks", "id_prefix", "interrupt", "journal", "lambdas",
         "lasting", "lease", "loop", "messages_made", "model", "observed", "options", "outbox", "parent_call_id",
         "parent_run_id", "pending", "place", "plan", "poll_first", "queues", "reason", "removed", "requests_sent", "resend",
-        "resends", "resent", "run_id", "sequential", "shadow", "slow_hook", "started", "stop_reason", "store", "suspension",
-        "system", "thinking_level", "tool_specs", "tools", "tools_run", "turn", "turnstile", "unprepared", "usage", "usage_cost",
+        "resends", "resent", "run_id", "sequential", "shadow", "shaping", "slow_hook", "started", "stop_reason", "store",
+        "suspension", "system", "thinking_level", "tool_specs", "tools", "tools_run", "turn", "turnstile", "unprepared", "usage",
+        "usage_cost",
     )  # fmt: skip
     attempts: Any
     """The conversation's failures in a row. Set only where the plan has a recovery."""
@@ -97,6 +98,8 @@ class RunState(Waits):
         self.suspension: Any = None
         self.pending: tuple[PendingApproval, ...] = ()
         self.turnstile: asyncio.Lock | None = None
+        self.shaping = False
+        """Whether the run's own task, which delivers events, waits for hooks that shape one."""
         self.outbox: list[Event | asyncio.Future[None] | Callable[[], Awaitable[Event | None]]] = []
 
     def set_id(self, run_id: str) -> None:
@@ -250,11 +253,12 @@ class RunState(Waits):
         """Deliver an event. While tool bodies run in tasks of their own, the run's own task delivers for them, in order."""
         if self.over:  # a late result of something that was left behind
             return
-        if self.aside and not self.batching and self.is_aside:
+        if self.aside and (not self.batching or self.shaping) and self.is_aside:
             if self.turnstile is None:
                 self.turnstile = asyncio.Lock()
             async with self.turnstile:  # a hook may have several calls under way, and the run's own task cannot deliver
-                await self.deliver()
+                if not self.shaping:
+                    await self.deliver()
                 await self.events.emit(event)
         elif self.batching and asyncio.current_task() is not self.task:
             delivered = asyncio.get_running_loop().create_future()
@@ -273,9 +277,20 @@ class RunState(Waits):
                 if not item.done():
                     item.set_result(None)
                 continue
-            event = item if isinstance(item, Event) else await item()
+            event = item if isinstance(item, Event) else await self._shaped(item)
             if event is not None:
                 await self.events.emit(event)
+
+    async def _shaped(self, make: Callable[[], Awaitable[Event | None]]) -> Event | None:
+        """An event that hooks have a say in. What they do meanwhile has events too, which must not wait for this one."""
+        outer, self.shaping = self.shaping, True
+        try:
+            return await make()
+        finally:
+            self.shaping = outer
+            if self.turnstile is not None and self.turnstile.locked():
+                async with self.turnstile:  # a listener that has been told of such an event is not told of another meanwhile
+                    pass
 
     def wire_event(self, name: str, fields: dict[str, Any]) -> None:
         """An opt-in event from the model adapter. Delivered in order, before the next thing the run does."""

@@ -90,6 +90,7 @@ async def every_cut(
         unknown = uncertain(kept)
         assert not [key for key in again.effects if key in over or key in unknown], f"{where}: done twice"
         if not unknown:
+            assert len(again.effects) <= len(world.effects) - len(over & {*world.effects}), f"{where}: done again by another key"
             for name, value in expected.items():
                 assert came[name] == value, f"{where}: {name}:\n{came[name]}\n{value}"
         known = answered([r for r in kept if r.run_id == run_id])

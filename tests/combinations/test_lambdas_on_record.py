@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from beforehand.testing import FunctionModel, finish, text, tool_call
 from beforehand.workspace import Lambda, Workspace
 
 from combinations.cuts import World, every_cut
+from journal.cutting import all_records, cut, done_by, parents
 from journal.stories import came_to
 
 pytestmark = pytest.mark.usefixtures("no_spares_are_left")
@@ -99,12 +101,127 @@ async def test_a_lambda_that_calls_tools_never_repeats_one(tmp_path: Path, seam:
     assert sum(r.kind == "intent" and r.data["name"] == "pay" for r in records) >= 4
 
 
+def another(place: Workspace, name: str, body: str, seam: str, **options: Any) -> Any:
+    """One more lambda in this workspace."""
+    lines = "\n    ".join(body.splitlines())
+    (place.folder.root / "lib" / f"{name}.py").write_text(f"async def gate(c):\n    {lines}\n")
+    return Lambda(f"lib/{name}.py:gate", seam=seam, workspace=place, timeout=60, name=name, **options)
+
+
+@pytest.mark.parametrize("seam", ["prepare_request", "transform_context", "before_provider_call", "authorize_request"])
+async def test_a_lambda_in_the_shadow_does_not_make_another_repeat_its_calls(tmp_path: Path, seam: str) -> None:
+    place = workspace(tmp_path, "await adf.pay(amount=3)\nawait adf.pay(amount=4)", request=True)
+    answer = "return c['request']" if seam == "before_provider_call" else "return None"
+    shadow = another(place, "shadow", f"await adf.fs_list()\n{answer}", seam)
+    make = maker(place, "before_provider_call", [])
+    whole, records = await every_cut(tmp_path, lambda world: make(world).replace(shadow_hooks=[shadow]))
+    assert whole.stop_reason == "completed", whole.error
+    paid = [r.data["call"] for r in records if r.kind == "intent" and r.data["name"] == "pay"]
+    assert paid == [f"lambda_{n}/{call}" for n in (1, 2, 3) for call in (1, 2)], "named as they are without a shadow"
+
+
+@pytest.mark.parametrize("seam", ["get_api_key", "authorize_request"])
+async def test_a_lambda_that_is_asked_about_anothers_question_acts_once(tmp_path: Path, seam: str) -> None:
+    asks = "\n".join(f"await adf.model_invoke(prompt='{which}?', system='Aside.')" for which in ("This", "That"))
+    place = workspace(tmp_path, f"{asks}\nawait adf.pay(amount=5)")
+    judge = another(place, "judge", "await adf.pay(amount=1)", seam)
+
+    def make(world: World) -> Agent:
+        gate = Lambda("lib/gate.py:gate", seam="transform_context", workspace=place, timeout=60, name="gate")
+        return Agent(
+            model=FunctionModel(reply), tools=tools(world), hooks=[gate, judge], journal=world.journal, recovery=world.recovery()
+        )
+
+    whole, records = await every_cut(tmp_path, make)
+    assert whole.stop_reason == "completed", whole.error
+    paid = [r.data["call"] for r in records if r.kind == "intent" and r.data["name"] == "pay"]
+    assert paid[:4] == ["lambda_1/ask_1/lambda_1/1", "lambda_1/ask_2/lambda_1/1", "lambda_1/1", "lambda_2/1"]
+
+
+async def test_a_lambda_that_has_seen_a_tools_progress_does_not_repeat_its_calls(tmp_path: Path) -> None:
+    place = workspace(tmp_path, "await adf.pay(amount=1 if c['partial'] else 3)")
+    heard, seen = asyncio.Event(), asyncio.Event()
+
+    def make(world: World) -> Agent:
+        @tool(replay="safe")
+        async def search(ctx: ToolContext) -> str:
+            ctx.update("half")
+            if not seen.is_set():
+                await heard.wait()
+            return "found"
+
+        gate = Lambda("lib/gate.py:gate", seam="after_tool_call", workspace=place, timeout=60, name="gate", tools=["search"])
+        model = FunctionModel(lambda r: text("done") if len(r.messages) > 1 else tool_call("search", {}, id="c0"))
+        return Agent(model=model, tools=[search, *tools(world)], hooks=[gate], journal=world.journal)
+
+    world = World(tmp_path / "whole.db")
+    talk = make(world).conversation()
+    talk.on("tool_execution_update", lambda event: heard.set())
+    await talk.run("go", run_id="R")
+    seen.set()
+    assert world.effects == ["R:c0/update_1/1", "R:c0/lambda_1/1"]
+
+    records, of = all_records(tmp_path / "whole.db"), parents(tmp_path / "whole.db")
+    for k in [k for k, r in enumerate(records, 1) if r.kind == "outcome" and r.data["call"] != "c0"]:
+        cut(records[:k], of, tmp_path / f"{k}.db").close()
+        again = World(tmp_path / f"{k}.db")
+        result = await make(again).resume("R")
+        assert result.text == "done"
+        assert not {*again.effects} & done_by(records[:k])[1], f"cut after record {k}: paid twice"
+        assert len(again.effects) <= 1
+    assert again.effects == []
+
+
+SIDE_BY_SIDE = """
+export async function gate({request}) {
+  await Promise.all([1, 2].map(async (n) => { await adf.look({n}); await adf.pay({amount: n}) }))
+  return request
+}"""
+
+
+async def test_calls_side_by_side_are_made_once_though_they_come_in_another_order(tmp_path: Path) -> None:
+    place = workspace(tmp_path, "")
+    (tmp_path / "agent" / "lib" / "both.ts").write_text(SIDE_BY_SIDE)
+
+    def make(world: World, first: asyncio.Event) -> Agent:
+        @tool(replay="safe")
+        async def look(n: int) -> str:
+            if n == 1:  # the first of them comes last
+                await first.wait()
+            return f"{n}"
+
+        @tool
+        async def pay(amount: int) -> str:
+            world.effects.append(f"paid {amount}")
+            first.set()
+            return "paid"
+
+        gate = Lambda("lib/both.ts:gate", seam="before_provider_call", workspace=place, timeout=60, name="gate")
+        model = FunctionModel(lambda request: text("done"))
+        return Agent(model=model, tools=[look, pay], hooks=[gate], journal=world.journal, recovery=world.recovery())
+
+    world = World(tmp_path / "whole.db")
+    await make(world, asyncio.Event()).run("go", run_id="R")
+    assert world.effects == ["paid 2", "paid 1"]
+    records, of = all_records(tmp_path / "whole.db"), parents(tmp_path / "whole.db")
+    now = asyncio.Event()
+    now.set()
+    for k in range(1, len(records) + 1):
+        cut(records[:k], of, tmp_path / f"{k}.db").close()
+        again = World(tmp_path / f"{k}.db")
+        result = await make(again, now).resume("R", check=False)
+        paid = [r.data["args"]["amount"] for r in records[:k] if r.kind == "intent" and r.data["name"] == "pay"]
+        assert not {*again.effects} & {f"paid {amount}" for amount in paid}, f"cut after record {k}: paid twice"
+        assert len(again.effects) == len({*again.effects})
+        over = {r.data["call"] for r in records[:k] if r.kind == "outcome" and r.data["name"] == "pay"}
+        if len(over) == len(paid) != 1:
+            assert result.text == "done", f"cut after record {k}: {result.error}"
+
+
 async def test_a_recorded_ruling_of_a_lambda_runs_no_sandbox(tmp_path: Path) -> None:
     place = workspace(tmp_path, "await adf.pay(amount=3)")
     world = World(tmp_path / "whole.db")
     expected = came_to(await maker(place, "before_tool_call", [], only=("work",))(world).run("go", run_id="R"))
-    from journal.cutting import all_records, cut, parents
-
     records, of = all_records(tmp_path / "whole.db"), parents(tmp_path / "whole.db")
     cut(records[:-1], of, tmp_path / "cut.db").close()
     (tmp_path / "agent" / "lib" / "gate.py").write_text("def gate(c):\n    raise ValueError('asked again')\n")

@@ -184,3 +184,50 @@ async def test_a_spare_that_has_died_is_replaced_and_no_call_is_lost():
     os.kill(spare, 9)
     await asyncio.to_thread(os.waitid, os.P_PID, spare, os.WEXITED | os.WNOWAIT)
     assert (await run("export function main() { return 1 }", language="ts")).value == 1
+
+
+DENO = {
+    "is gone": "def find_deno_bin(): return '/nonexistent/deno'",
+    "may not be run": "def find_deno_bin(): return __file__",
+    "is not installed": "raise ImportError('deno')",
+}
+WITHOUT = """
+import asyncio, os, sys
+from beforehand import Agent
+from beforehand.sandbox import SandboxError, SandboxLimits, Source, call, folders
+from beforehand.testing import ScriptedModel, text
+from beforehand.workspace import Lambda
+
+async def main(folder):
+    try:
+        await call(Source("x.ts", ""), "main", None, limits=SandboxLimits(wall_time=20), bridge=None)
+    except Exception as error:
+        print(f"{type(error).__name__}, {isinstance(error, SandboxError)}: {error}")
+    gate = Lambda("x.py", seam="before_run", workspace=folder, timeout=20)
+    result = await Agent(model=ScriptedModel([text("never")]), hooks=[gate]).run("go", check=False)
+    print(result.error)
+    print(os.listdir(folders._own()))
+
+asyncio.run(main(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("how", DENO)
+def test_where_deno_cannot_be_started_a_call_says_so_and_leaves_nothing(tmp_path, how):
+    (tmp_path / "stub" / "deno").mkdir(parents=True)
+    (tmp_path / "stub" / "deno" / "__init__.py").write_text(DENO[how])
+    (tmp_path / "agent").mkdir()
+    (tmp_path / "agent" / "x.py").write_text("async def main(c):\n    await adf.sys_lambda(source='x.ts')")
+    (tmp_path / "agent" / "x.ts").write_text("export function main() {}")
+    there = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path / "stub"), *sys.path])}
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT, tmp_path / "agent"], env=there, capture_output=True, text=True, timeout=60, check=True
+    )
+    outermost, nested, left = done.stdout.splitlines()
+    if how == "is not installed":
+        assert outermost == "ConfigError, False: TypeScript and JavaScript lambdas need Deno: install beforehand[js]"
+        assert "DISABLED: TypeScript and JavaScript lambdas need Deno: install beforehand[js]" in nested
+    else:
+        assert outermost.startswith("LambdaNotStarted, True: Deno cannot be started (")
+        assert "FN_ERROR: Deno cannot be started (" in nested
+    assert left == "[]"

@@ -1,18 +1,21 @@
 """Lambdas as hooks of real runs."""
 
 import asyncio
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from beforehand import Agent, Hook, HookDefinitionError, HookFailed, hook, tool
+from beforehand import Agent, Hook, HookDefinitionError, HookFailed, Limits, ToolContext, hook, tool
 from beforehand.sandbox import SandboxLimits
 from beforehand.seams import BY_NAME, SEAMS
-from beforehand.testing import ScriptedModel, text, tool_call
+from beforehand.testing import FunctionModel, ScriptedModel, text, tool_call
 from beforehand.workspace import Lambda, Workspace
 
 both = pytest.mark.parametrize("language", ["py", "ts"])
+SEAMS_PAGE = Path(__file__).parents[2] / "docs" / "seams.md"
 
 
 def write(place, language, py, ts):
@@ -138,7 +141,12 @@ async def test_a_lambda_can_stand_at_every_seam_and_sees_its_whole_context(place
     await talk.compact(keep=0)
     seen = workspace.get_meta()
     assert seen.pop("before_provider_call") == ["request", "loop"]
-    assert seen == {spec.name: ["seam", *spec.context.__struct_fields__] for spec in SEAMS if spec.name != "before_provider_call"}
+    listed = {
+        seam: [name for name in re.findall(r"`(.*?)`", fields) if not name.endswith("()")]
+        for seam, fields in re.findall(r"### \d+ `(\w+)`\n.*?Context `\w+`: (.*?)\n", SEAMS_PAGE.read_text(), re.DOTALL)
+    }
+    del listed["before_provider_call"]
+    assert {seam: set(fields) for seam, fields in seen.items()} == {s: {"seam", "run", *fields} for s, fields in listed.items()}
     assert tickets.sold == ["tourist"]
 
 
@@ -226,6 +234,44 @@ async def test_a_changed_file_counts_from_the_next_call(place):
 
 
 @both
+async def test_what_a_lambda_does_about_a_tools_progress_is_told_while_it_is_asked(place, language):
+    source = write(
+        place,
+        language,
+        "async def hook(c):\n    if c['partial']:\n        await adf.loop_inject(content='seen')\n"
+        "        await adf.note_down(what=c['content'])",
+        "export async function hook(c) { if (c.partial) { await adf.loop_inject({content: 'seen'}); "
+        "await adf.note_down({what: c.content}) } }",
+    )
+    told, heard = [], asyncio.Event()
+
+    @tool
+    async def note_down(what: str) -> str:
+        return what
+
+    @tool
+    async def search(ctx: ToolContext) -> str:
+        ctx.update("half")
+        await heard.wait()
+        return "found"
+
+    def listen(event):
+        told.append(event.type)
+        if event.type == "tool_execution_update":
+            heard.set()
+
+    judge = Lambda(source, seam="after_tool_call", workspace=place, timeout=60, tools=["search"])
+    model = ScriptedModel([tool_call("search"), text("done")])
+    talk = Agent(model=model, tools=[search, note_down], hooks=[judge]).conversation()
+    for name in ("decision", "tool_execution_start", "tool_execution_update", "tool_execution_end"):
+        talk.on(name, listen)
+    result = await talk.run("go")
+    assert [d.verdict for d in result.decisions] == ["Injected"]
+    started = ["tool_execution_start", "decision", "tool_execution_start", "tool_execution_end"]
+    assert told == [*started, "tool_execution_update", "tool_execution_end"]
+
+
+@both
 async def test_an_abort_while_a_lambda_runs_ends_the_run_and_nothing_lands_later(place, language):
     source = write(
         place,
@@ -243,6 +289,80 @@ async def test_an_abort_while_a_lambda_runs_ends_the_run_and_nothing_lands_later
     result = await asyncio.wait_for(run, 30)
     assert result.stop_reason == "aborted"
     assert model.requests == []
+
+
+@both
+@pytest.mark.parametrize("seam", ["finish_turn", "after_turn"])
+async def test_an_aborted_turn_is_put_to_lambdas_as_to_other_hooks(place, language, seam):
+    source = write(
+        place,
+        language,
+        "async def hook(c):\n    refused = []\n    for call in (adf.note_down, adf.model_invoke):\n        try:\n"
+        "            await call({'prompt': 'x'})\n"
+        "        except Exception as error:\n            refused.append(str(error)[:13])\n"
+        "    await adf.sys_set_meta(key='saved', value=[c['number'], *refused])",
+        "export async function hook(c) { const refused = []; for (const call of [adf.note_down, adf.model_invoke]) {"
+        "try { await call({prompt: 'x'}) } catch (error) { refused.push(error.code) } }"
+        "await adf.sys_set_meta({key: 'saved', value: [c.number, ...refused]}) }",
+    )
+    begun, noted, asked, requests = asyncio.Event(), [], [], []
+
+    @tool
+    async def note_down(prompt: str) -> None:
+        noted.append(prompt)
+
+    async def hang(request):
+        requests.append(request)
+        begun.set()
+        await asyncio.Event().wait()
+
+    workspace = Workspace(place)
+    hooks = [Lambda(source, seam=seam, workspace=workspace, timeout=60), Hook(seam=seam, fn=lambda c: asked.append(c.number))]
+    talk = Agent(model=FunctionModel(hang), tools=[note_down], hooks=hooks).conversation()
+    running = asyncio.ensure_future(talk.run("Hi"))
+    await begun.wait()
+    talk.abort()
+    assert (await running).stop_reason == "aborted"
+    assert workspace.get_meta() == {"saved": [1, "INVALID_STATE", "INVALID_STATE"]}
+    assert (asked, noted, len(requests)) == ([1], [], 1)
+
+
+@both
+async def test_what_was_shown_before_an_abort_stays_in_the_history_if_a_lambda_lets_it(place, language):
+    source = write(place, language, "def hook(c):\n    return None", "export function hook() {}")
+    model = ScriptedModel([text("", ["hello ", "world"])])
+    talk = Agent(model=model, hooks=[Lambda(source, seam="on_message", workspace=place, timeout=60)]).conversation()
+    talk.on("message_update", lambda event: talk.abort())
+    result = await talk.run("Hi")
+    assert result.stop_reason == "aborted"
+    assert [(m.role, m.text) for m in talk.messages] == [("user", "Hi"), ("assistant", "hello ")]
+
+
+@both
+async def test_a_result_that_came_in_time_passes_a_lambda_after_an_abort(place, language):
+    source = write(
+        place,
+        language,
+        "def hook(c):\n    return {'type': 'replace', 'content': 'checked ' + c['text']}",
+        "export function hook(c) { return {type: 'replace', content: 'checked ' + c.text} }",
+    )
+    begun = asyncio.Event()
+
+    @tool
+    async def search(ctx: ToolContext) -> str:
+        begun.set()
+        await ctx.signal.wait()
+        return "found"
+
+    judge = Lambda(source, seam="after_tool_call", workspace=place, timeout=60)
+    talk = Agent(
+        model=ScriptedModel([tool_call("search")]), tools=[search], hooks=[judge], limits=Limits(abort_grace=60)
+    ).conversation()
+    running = asyncio.ensure_future(talk.run("Hi"))
+    await begun.wait()
+    talk.abort()
+    result = await running
+    assert [(m.outcome, m.text) for m in result.messages if m.role == "tool"] == [("ran", "checked found")]
 
 
 async def test_what_a_lambda_writes_goes_to_the_log_even_when_it_fails(place, caplog):

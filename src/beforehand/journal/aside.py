@@ -1,7 +1,8 @@
 """What a recorded lambda did through its bridge: the calls it made and the questions it asked, which are not done again.
 
-A lambda is known by its prefix: `lambda_1`, `lambda_2`, ... of the run, or of the tool call it is about. A run that goes on
-counts them as the recorded run did, or the second lambda would be given what the first one got.
+A lambda is known by its prefix: `lambda_1`, `lambda_2`, ... of the run, of the tool call or of the question it is about, and
+`update_1`, ... where it is about progress of a call. A run that goes on counts them as the recorded run did, or the second
+lambda would be given what the first one got.
 """
 
 from __future__ import annotations
@@ -25,12 +26,20 @@ def lambdas_so_far(run: Any, call_id: str | None) -> int:
     return counted.get(run.parent_call_id if call_id is None else call_id, 0)
 
 
-def recall_lambdas(run: Any, past: Past, about: str | None, upto: int) -> list[tuple[str, str, dict[str, Any]]]:
-    """Count the lambdas of a recorded ruling, and what they did. Returns the rulings about their calls: seam, call, data."""
+def recall_lambdas(
+    run: Any, past: Past, about: str | None, upto: int, result: bool = False
+) -> list[tuple[str, str, dict[str, Any]]]:  # fmt: skip
+    """Count the lambdas of a recorded ruling, and what they did. Returns the rulings about their calls: seam, call, data.
+
+    Those about a call's `result` have been asked about its progress before.
+    """
     counted = run.lambdas = run.lambdas or {}
     first = counted.get(about, 0) + 1
     counted[about] = max(upto, first - 1)
-    return [ruling for n in range(first, upto + 1) for ruling in _did(run, past, prefix_of(about, n))]
+    holder = past.calls.get(about) if result and about is not None else None
+    updates = [inner for inner in holder.inner if inner.startswith(f"{about}/update_")] if holder is not None else []
+    prefixes = [*updates, *[prefix_of(about, n) for n in range(first, upto + 1)]]
+    return [ruling for prefix in prefixes for ruling in _did(run, past, prefix)]
 
 
 def _did(run: Any, past: Past, prefix: str) -> Iterator[tuple[str, str, dict[str, Any]]]:

@@ -217,7 +217,8 @@ class Recall:
         if "lambdas" not in data or (data.get("again") and "failed" not in data):
             return []
         assert self.past is not None
-        return recall_lambdas(run, self.past, run.parent_call_id if about is None else about, data["lambdas"])
+        about = run.parent_call_id if about is None else about
+        return recall_lambdas(run, self.past, about, data["lambdas"], data.get("seam") == "after_tool_call")
 
     def _past_ruling_of_call(self, seam: str, call_id: str) -> dict[str, Any] | None:
         call = self.past_call(call_id)

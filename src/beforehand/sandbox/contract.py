@@ -9,6 +9,7 @@
     ├── LambdaResultTooLarge        over the size of a result
     ├── LambdaTooManyCalls          over the number of bridge calls
     ├── LambdaTooManyInside         over the number of lambdas that one outermost call may lead to, or too deep
+    ├── LambdaNotStarted            no worker could be started: the program cannot be run, there is no room for more
     └── LambdaBroken                the worker ended, or said what is not in the protocol
 """
 
@@ -82,6 +83,10 @@ class LambdaTooManyCalls(SandboxError):
 
 class LambdaTooManyInside(SandboxError):
     """The outermost lambda has led to as many others as its `SandboxLimits.suspensions`, or this one would be too deep."""
+
+
+class LambdaNotStarted(SandboxError, OSError):
+    """There was no worker to run it: its program cannot be started, or the system has no room for another process."""
 
 
 class LambdaBroken(SandboxError):

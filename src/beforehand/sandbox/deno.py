@@ -23,7 +23,7 @@ import msgspec
 from ..errors import ConfigError
 from . import protocol
 from .contract import (
-    BridgeRefused, Job, LambdaBroken, LambdaMissing, LambdaOutOfMemory, LambdaRaised, LambdaUnsupported,
+    BridgeRefused, Job, LambdaBroken, LambdaMissing, LambdaNotStarted, LambdaOutOfMemory, LambdaRaised, LambdaUnsupported,
     SandboxError, answer_json, methods_of, one_line, too_deep, too_large,
 )  # fmt: skip
 from .folders import new_folder
@@ -83,13 +83,17 @@ class DenoWorker:
 
     def _spawn(self, use: str) -> None:
         program = binary()
-        self._folder = new_folder()
-        self._process = subprocess.Popen(  # noqa: S603 - the program is ours and so is every argument
-            [program, *FLAGS, str(_WORKER), use],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            bufsize=0, cwd=self._folder, start_new_session=True,
-            env={"HOME": self._folder, **ENVIRONMENT},
-        )  # fmt: skip
+        try:
+            self._folder = new_folder()
+            self._process = subprocess.Popen(  # noqa: S603 - the program is ours and so is every argument
+                [program, *FLAGS, str(_WORKER), use],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                bufsize=0, cwd=self._folder, start_new_session=True,
+                env={"HOME": self._folder, **ENVIRONMENT},
+            )  # fmt: skip
+        except OSError as error:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise LambdaNotStarted(f"Deno cannot be started ({error.strerror}): {program}") from None
         bound(self._process.pid, data=_DATA, cpu=_CPU)
         os.set_blocking(self._stdin, False)
         os.set_blocking(self._stdout, False)

@@ -20,7 +20,7 @@ import pydantic_monty as monty
 
 from ..errors import ConfigError
 from .contract import (
-    BridgeRefused, Job, LambdaBroken, LambdaMissing, LambdaOutOfMemory, LambdaRaised, LambdaUnsupported,
+    BridgeRefused, Job, LambdaBroken, LambdaMissing, LambdaNotStarted, LambdaOutOfMemory, LambdaRaised, LambdaUnsupported,
     SandboxError, answer_json, methods_of, one_line, timed_out, too_deep, too_large,
 )  # fmt: skip
 from .process import bound, kill
@@ -73,7 +73,11 @@ class MontyWorker:
                               "in another way (multiprocessing's \"spawn\"), or run none before it is forked")  # fmt: skip
         # No task, and shielded: a start that is given up has to come to its end, or its process would stay as a zombie.
         self._started = asyncio.ensure_future(self._pool.__aenter__())
-        await asyncio.shield(self._started)
+        try:
+            await asyncio.shield(self._started)
+        except RuntimeError as error:
+            self._started = None
+            raise LambdaNotStarted(one_line(str(error))) from None
 
     @property
     def alive(self) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from ..errors import BeforehandError
+from ..errors import BeforehandError, ConfigError
 from ..events import CustomEvent
 from ..frozen import Frozen, freeze
 from ..sandbox import BridgeRefused, Console, LambdaMissing, LambdaTooManyInside, SandboxError, SandboxLimits, call
@@ -179,6 +179,8 @@ async def _sys_lambda(bridge: Bridge, argument: Mapping[str, Any]) -> Any:
         outcome = await call(
             source, function, argument.get("args", {}), limits=limits, bridge=inner, signal=bridge.signal, console=bridge.console
         )
+    except ConfigError as error:  # what would run it is not installed
+        raise BridgeRefused("DISABLED", str(error)) from None
     except LambdaMissing as error:
         raise BridgeRefused("NOT_FOUND", str(error)) from None
     except LambdaTooManyInside as error:

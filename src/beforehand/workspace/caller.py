@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping, Sequence
 from contextvars import ContextVar
+from itertools import count
 from typing import Any, TypeVar
 
+from ..calls import Call, nested_call
 from ..errors import RunError, Stop
 from ..events import DecisionMade
-from ..intents import replay_policy
+from ..intents import is_on_record, replay_policy, why_not_begun
 from ..messages import clean
 from ..sandbox import BridgeRefused
+from ..seams import BY_NAME
 from ..shadow import WATCHING
 from ..state import RunState
+from ..tools import Tool
 
 logger = logging.getLogger("beforehand.lambdas")
 
@@ -30,8 +34,17 @@ Result = TypeVar("Result")
 _within: ContextVar[tuple[Any, ...]] = ContextVar("beforehand_within", default=())
 """The hooks and tools whose own calls lead here. Calls side by side each have a chain of their own."""
 
+question: ContextVar[tuple[RunState, str] | None] = ContextVar("beforehand_question", default=None)
+"""The run that a lambda asks the model in just now, beside the conversation, and which question of which lambda that is."""
+
 _leaving: set[asyncio.Future[Any]] = set()
 """What its caller no longer waits for."""
+
+
+def _question_in(run: RunState) -> str | None:
+    """The question of a lambda that this code works on in this run, if it does: hooks are asked about that request too."""
+    asked = question.get()
+    return asked[1] if asked is not None and asked[0] is run else None
 
 
 class OnRecord(Exception):
@@ -58,29 +71,62 @@ class Caller:
     """One hook at work, or one tool that runs code. `asking` is its function, `call_id` the tool call it is about.
 
     `deadline` is the event loop's time at which it has to be done, `failure` a failure inside it that must end the run.
+    `update` says that it is about progress of the call.
     """
 
     def __init__(
-        self, run: RunState, asking: Any, *, name: str, where: str, seam: str, call_id: str | None, deadline: float
-    ) -> None:
+        self, run: RunState, asking: Any, *, name: str, where: str, seam: str, call_id: str | None, deadline: float,
+        update: bool = False,
+    ) -> None:  # fmt: skip
         self.run, self.asking, self.name, self.where, self.seam, self.call_id = run, asking, name, where, seam, call_id
-        counted = run.lambdas = run.lambdas or {}
-        counted[call_id] = counted.get(call_id, 0) + 1
-        self.id = f"lambda_{counted[call_id]}"
-        self.prefix = self.id if call_id is None else f"{call_id}/{self.id}"
-        self.calls = self.asks = 0
+        spec = BY_NAME.get(seam)
+        self.about = (None if spec is None or spec.by_tool else _question_in(run)) or call_id
+        self.id = self._numbered(f"{call_id}/update", "update") if update else self._numbered(self.about, "lambda")
+        self.prefix = self.id if self.about is None else f"{self.about}/{self.id}"
+        self.asks = 0
         self.deadline = deadline
         self.failure: RunError | None = None
         self._under_way: dict[asyncio.Future[Any], str] = {}
+        self._made: set[str] = set()
+
+    def _numbered(self, among: str | None, kind: str) -> str:
+        """Its name. A run that goes on after a crash has to give each the name that it had, and asks some of them only:
+        so each is counted among those of its own kind, and who acts in no way is not counted."""
+        if WATCHING.get() is not None:
+            return f"{kind}_0"
+        counted = self.run.lambdas = self.run.lambdas or {}
+        counted[among] = counted.get(among, 0) + 1
+        return f"{kind}_{counted[among]}"
 
     @property
     def parent_id(self) -> str:
-        """What calls made here name as their parent: the call it is about, else the hook itself."""
-        return self.call_id or self.id
+        """What calls made here name as their parent: what it is about, else the hook itself."""
+        return self.about or self.id
 
-    def next_call_id(self) -> str:
-        self.calls += 1
-        return f"{self.prefix}/{self.calls}"
+    async def next_call(self, tool: Tool, args: Mapping[str, Any]) -> Call:
+        """A call made here. If it is on record it is that one, whatever came before it then: calls side by side come in any
+        order. Raises `BridgeRefused` where another is on record that has yet to be repeated."""
+        made = self._made
+        again = (self._call(call_id, tool, args) for call_id in self._recorded() if call_id not in made)
+        call = next((one for one in again if is_on_record(self.run, one)), None)
+        if call is None:
+            number = next(n for n in count(1) if f"{self.prefix}/{n}" not in made)
+            call = self._call(f"{self.prefix}/{number}", tool, args)
+            if (why := why_not_begun(self.run, call)) is not None:
+                await self.note("NotRun", why)
+                raise BridgeRefused("TOOL_ERROR", why)
+        made.add(call.id)
+        return call
+
+    def _call(self, call_id: str, tool: Tool, args: Mapping[str, Any]) -> Call:
+        call = nested_call(call_id, tool.name, args, self.parent_id)
+        call.tool = tool
+        return call
+
+    def _recorded(self) -> Sequence[str]:
+        """The calls that are on record as made by this caller, by a process that has ended."""
+        holder = None if self.run.journal is None else self.run.journal.past_call(self.prefix)
+        return () if holder is None else holder.inner
 
     def next_ask(self) -> str:
         """Who asks the model: this caller, for the nth time."""
@@ -104,7 +150,10 @@ class Caller:
     def acted(self) -> bool:
         """Whether a call made here may have taken effect that must not be made again."""
         begun = [call for call in self.run.calls.values() if call.id.startswith(f"{self.prefix}/") and call.tool is not None]
-        return any(replay_policy(self.run, call)[0] == "never" for call in begun)
+        before = [self.run.journal.past_call(call_id).intent for call_id in self._recorded()]
+        return any(replay_policy(self.run, call)[0] == "never" for call in begun) or any(
+            intent is not None and intent["replay"] == "never" for intent in before
+        )
 
     def errand(self) -> Errand:
         return Errand(self.deadline)
@@ -115,6 +164,8 @@ class Caller:
         What becomes of it then is recorded.
         """
         try:
+            if self.run.aborted:
+                raise BridgeRefused("INVALID_STATE", f"{what} was not begun: the run was aborted")
             chain = self.enter()
         except BridgeRefused:
             work.close()

@@ -12,6 +12,7 @@ hook's.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -53,8 +54,14 @@ def context_json(spec: SeamSpec, context: Seen) -> bytes:
     return _encode({"seam": spec.name, **_fields(context)})
 
 
-def _fields(value: Any) -> dict[str, Any]:
-    return {name: _shown(getattr(value, name)) for name in value.__struct_fields__}
+def _fields(value: Seen) -> dict[str, Any]:
+    return {name: _shown(getattr(value, name)) for name in _names(type(value))}
+
+
+@cache
+def _names(context: type[Seen]) -> tuple[str, ...]:
+    """The fields of a context, then what it works out of them."""
+    return (*context.__struct_fields__, *[name for name in dir(context) if isinstance(getattr(context, name), property)])
 
 
 def _shown(value: Any) -> Any:

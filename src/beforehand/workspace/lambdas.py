@@ -104,8 +104,9 @@ class LambdaFunction:
         deadline = asyncio.get_running_loop().time() + self.limits.wall_time
         console = Console(self.limits.console)
         caller = Caller(
-            context.run._run, self, name=self.__name__, where=self.path, seam=self.spec.name,
-            call_id=context.run.parent_call_id if not self.spec.by_tool else _call_id(context), deadline=deadline,
+            context.run._run, self, name=self.__name__, where=self.path, seam=self.spec.name, deadline=deadline,
+            call_id=context.run.parent_call_id if not self.spec.by_tool else _call_id(context),
+            update=getattr(context, "partial", False),
         )  # fmt: skip
         interrupt = caller.run.interrupt
         try:
@@ -140,6 +141,8 @@ class LambdaFunction:
             why = getattr(error, "strerror", None) or str(error)
             raise Refused(f"cannot run, because {self.path} cannot be read: {why}") from None
         signal, argument, limits = context.run.signal, self._argument(context), self.limits
+        if signal.aborted:  # an abort ends what was at work when it came; about what it has left, this is asked like any hook
+            signal = None
         if isinstance(context, ProviderCall) and (halves := len(argument) // -(-limits.output // 2)):
             # It returns what it was shown, however long that is. In large steps, for the bound stands in messages.
             limits = msgspec.structs.replace(limits, output=limits.output * (1 + halves))

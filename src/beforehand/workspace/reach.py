@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from ..calls import Call, NestedResult, nested_call
+from ..calls import Call, NestedResult
 from ..decisions import Approve, Deny, Edit, HumanAnswer
 from ..detach import in_thread
 from ..direct import ask_aside
@@ -21,7 +21,7 @@ from ..seams import BY_NAME
 from ..settings import GRANTED
 from ..toolcall import conclude, run_nested
 from ..tools import Tool
-from .caller import Caller, OnRecord
+from .caller import Caller, OnRecord, question
 from .codec import from_adf
 from .gates import Gates
 from .shape import Malformed
@@ -57,8 +57,8 @@ def find_tool(caller: Caller, gates: Gates, name: str, authorized: bool) -> Tool
 async def call_tool(caller: Caller, gates: Gates, name: str, argument: Mapping[str, Any], authorized: bool) -> Any:
     """Call a tool through the pipeline, like any nested call. Its result: data where it gave some, else its text."""
     tool = find_tool(caller, gates, name, authorized)
-    call = nested_call(caller.next_call_id(), name, {k: v for k, v in argument.items() if k != "_full"}, caller.parent_id)
-    call.tool, call.whole, call.left = tool, argument.get("_full") is True, caller.errand()
+    call = await caller.next_call(tool, {k: v for k, v in argument.items() if k != "_full"})
+    call.whole, call.left = argument.get("_full") is True, caller.errand()
     result = await caller.do(_through_the_pipeline(caller, call, authorized), f"call {call.id} ({name})", call.left)
     caller.failure = caller.failure or call.failure
     if result.is_error:
@@ -110,9 +110,14 @@ async def model_invoke(caller: Caller, argument: Mapping[str, Any]) -> str:
             model = run.plan.resolve_model(str(argument["model"]))
         except ConfigError as error:
             raise BridgeRefused("INVALID_INPUT", str(error)) from None
-    left = caller.errand()
+    left, by = caller.errand(), caller.next_ask()
+
+    async def ask() -> str:
+        question.set((run, by))  # in the task of this question alone
+        return await ask_aside(run, request, by, caller.asking, model, left)
+
     try:
-        return await caller.do(ask_aside(run, request, caller.next_ask(), caller.asking, model, left), "adf.model_invoke", left)
+        return await caller.do(ask(), "adf.model_invoke", left)
     except RequestBlocked as error:
         raise BridgeRefused("BLOCKED", str(error)) from None
     except HookFailed as error:
