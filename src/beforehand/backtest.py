@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from .calls import RecordEnds
 from .comparing import KINDS
 from .durable import Recorded, each_hook, load
 from .emitter import Emitter
@@ -25,13 +26,13 @@ from .journal.fingerprint import same_at
 from .journal.past import Past
 from .journal.queries import RunRow
 from .journal.store import Store
-from .journal.total import wrong_key
+from .journal.total import no_key, wrong_key
 from .journal.verify import has_another_key
 from .loop import run_loop
 from .messages import Message, ToolSpec
 from .queues import Queues
 from .recovery import Attempts
-from .rehearsal import RecordEnds, Rehearsal, calls_of_lambdas, plan_of
+from .rehearsal import Rehearsal, calls_of_lambdas, plan_of
 from .seams import BY_NAME
 from .shadow import Difference, Shadow
 from .state import RunState
@@ -72,7 +73,7 @@ async def backtest(
     Of a signed journal nothing can be trusted without its key, or with another one: `JournalUnreadable`.
     """
     if journal.key is None and await journal.reading(lambda: journal.signed):
-        raise JournalUnreadable(f"{journal.path} is signed: give the key it was made with")
+        raise JournalUnreadable(no_key(journal.path))
     if await journal.reading(has_another_key, journal):
         raise JournalUnreadable(wrong_key(journal.path))
     wanted = None if run_ids is None else set(run_ids)

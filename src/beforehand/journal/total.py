@@ -134,6 +134,10 @@ def none_fits(key: bytes, facts: dict[str, Any], runs: Iterable[tuple[Any, ...]]
     return not fits and not is_key(key, facts, None)
 
 
+def no_key(where: Any) -> str:
+    return f"{where} is signed: give the key it was made with (--key-env NAME on the command line)"
+
+
 def wrong_key(where: Any) -> str:
     return f"{where} is signed with another key: give the one it was made with (if this is it, see `beforehand verify`)"
 

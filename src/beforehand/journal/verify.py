@@ -35,7 +35,7 @@ def verify(journal: Store) -> list[Fault]:
     with contextlib.closing(journal.contents()) as contents:  # one moment of it
         try:
             if contents.facts()["signed"] and journal.key is None:
-                return [Fault(None, None, "it is signed, and cannot be checked without its key")]
+                return [Fault(None, None, "it is signed, and cannot be checked without its key (--key-env NAME)")]
             if _fits_not(contents, journal.key):
                 return [Fault(None, None, ANOTHER_KEY)]
             return _check(contents, journal.key)
