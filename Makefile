@@ -38,7 +38,7 @@ layers: setup
 	$(BIN)/pytest -q tests/test_layers.py tests/test_public_surface.py
 
 test: setup ## every test, with the coverage gate
-	$(BIN)/pytest --cov --cov-report=term-missing
+	$(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal --cov --cov-report=term-missing
 
 bench: setup ## what it costs: turns, hooks, rules, streams, the journal, lambdas, tracing
 	$(BIN)/python benchmarks/run.py
