@@ -72,7 +72,7 @@ class Waits:
         self.signal.set(reason)
         if self.scope is STREAMING:
             self._cut_stream()
-        elif self.limits.abort_grace is not None and self.task is not None:
+        if self.limits.abort_grace is not None and self.task is not None:  # hooks are asked about what was cut, too
             self.tick_serial = self.scope_serial
             self.tick = self.task.get_loop().call_later(self.limits.abort_grace, self._grace_over)
 

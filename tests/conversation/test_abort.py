@@ -210,6 +210,24 @@ async def test_an_abort_in_a_reply_keeps_what_was_shown_marked_and_never_an_empt
     await assert_continuable(talk, model)
 
 
+@pytest.mark.parametrize("seam", ["on_message", "finish_turn", "after_turn"])
+async def test_a_hook_that_hangs_over_a_reply_that_was_cut_has_the_grace_and_no_more(seam: str) -> None:
+    asked: list[str] = []
+
+    async def hang(context: Any) -> None:
+        if seam != "on_message" or context.message.role == "assistant":
+            asked.append(seam)
+            await asyncio.Event().wait()
+
+    reached = asyncio.Event()
+    model = Hanging([[text("half")]], reached)
+    talk = Agent(model=model, hooks=[Hook(seam=seam, fn=hang)], limits=QUICK).conversation()
+    result = await asyncio.wait_for(run_and_abort(talk, reached), 60)
+
+    assert set(asked) == {seam}
+    assert result.stop_reason == "aborted"
+
+
 async def test_an_abort_before_the_first_byte_cuts_the_request_at_once() -> None:
     asked = asyncio.Event()
 
