@@ -174,7 +174,11 @@ async def test_a_lambda_that_has_seen_a_tools_progress_does_not_repeat_its_calls
 
 SIDE_BY_SIDE = """
 export async function gate({request}) {
-  await Promise.all([1, 2].map(async (n) => { await adf.look({n}); await adf.pay({amount: n}) }))
+  await Promise.all([1, 2].map(async (n) => {
+    await adf.look({n})
+    await adf.model_invoke({prompt: `Question ${n}?`, system: "Aside."})
+    await adf.pay({amount: n})
+  }))
   return request
 }"""
 
@@ -200,6 +204,9 @@ async def test_calls_side_by_side_are_made_once_though_they_come_in_another_orde
         model = FunctionModel(lambda request: text("done"))
         return Agent(model=model, tools=[look, pay], hooks=[gate], journal=world.journal, recovery=world.recovery())
 
+    def questions(agent: Agent) -> list[str]:
+        return [r.messages[-1].text for r in agent.plan.model.requests if r.system == "Aside."]
+
     world = World(tmp_path / "whole.db")
     await make(world, asyncio.Event()).run("go", run_id="R")
     assert world.effects == ["paid 2", "paid 1"]
@@ -209,7 +216,10 @@ async def test_calls_side_by_side_are_made_once_though_they_come_in_another_orde
     for k in range(1, len(records) + 1):
         cut(records[:k], of, tmp_path / f"{k}.db").close()
         again = World(tmp_path / f"{k}.db")
-        result = await make(again, now).resume("R", check=False)
+        agent = make(again, now)
+        result = await agent.resume("R", check=False)
+        answered = sum(r.kind == "direct" for r in records[:k])
+        assert len(questions(agent)) <= 2 - answered, f"cut after record {k}: asked twice"
         paid = [r.data["args"]["amount"] for r in records[:k] if r.kind == "intent" and r.data["name"] == "pay"]
         assert not {*again.effects} & {f"paid {amount}" for amount in paid}, f"cut after record {k}: paid twice"
         assert len(again.effects) == len({*again.effects})

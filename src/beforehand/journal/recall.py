@@ -310,6 +310,11 @@ class Recall:
         spent(run, data)
         return _text_of(data)
 
+    def past_asides(self, prefix: str) -> dict[str, str]:
+        """The digests of the questions of this lambda that have been answered, by who asked."""
+        beside = {} if self.past is None else self.past.beside
+        return {by: data["digest"] for by, data in beside.items() if by.rpartition("/ask_")[0] == prefix}
+
     def past_compaction(self) -> tuple[int, int] | None:
         """How many messages were to become a summary before the request that is being prepared, and its tokens without that.
 

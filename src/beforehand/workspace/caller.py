@@ -10,10 +10,11 @@ from itertools import count
 from typing import Any, TypeVar
 
 from ..calls import Call, nested_call
+from ..contexts import digest_of, request_value
 from ..errors import RunError, Stop
 from ..events import DecisionMade
 from ..intents import is_on_record, replay_policy, why_not_begun
-from ..messages import clean
+from ..messages import Request, clean
 from ..sandbox import BridgeRefused
 from ..seams import BY_NAME
 from ..shadow import WATCHING
@@ -83,7 +84,6 @@ class Caller:
         self.about = (None if spec is None or spec.by_tool else _question_in(run)) or call_id
         self.id = self._numbered(f"{call_id}/update", "update") if update else self._numbered(self.about, "lambda")
         self.prefix = self.id if self.about is None else f"{self.about}/{self.id}"
-        self.asks = 0
         self.deadline = deadline
         self.failure: RunError | None = None
         self._under_way: dict[asyncio.Future[Any], str] = {}
@@ -128,10 +128,16 @@ class Caller:
         holder = None if self.run.journal is None else self.run.journal.past_call(self.prefix)
         return () if holder is None else holder.inner
 
-    def next_ask(self) -> str:
-        """Who asks the model: this caller, for the nth time."""
-        self.asks += 1
-        return f"{self.prefix}/ask_{self.asks}"
+    def next_ask(self, request: Request) -> str:
+        """Who asks the model: this caller, for the nth time. What has been answered before keeps its number, as calls do."""
+        journal, made = self.run.journal, self._made
+        answered: dict[str, str] = {} if journal is None else journal.past_asides(self.prefix)
+        digest = digest_of(request_value(request)) if answered else ""
+        asked = (f"{self.prefix}/ask_{n}" for n in count(1))
+        again = (by for by, was in answered.items() if was == digest and by not in made)
+        by = next(again, None) or next(by for by in asked if by not in made and by not in answered)
+        made.add(by)
+        return by
 
     def enter(self) -> tuple[Any, ...]:
         """The chain with this caller in it. Raises `BridgeRefused` where it would go round, or too deep."""
