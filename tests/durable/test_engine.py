@@ -20,7 +20,7 @@ from beforehand import Agent, Approve, Ask, Deny, Edit, ToolResult, hook, tool
 from beforehand.answering import settle_call
 from beforehand.engine import Engine, QueueLimits
 from beforehand.errors import (
-    ConfigError, JournalError, RunBusy, RunError, UnknownAnswer, UnknownRun, UsageError,
+    ConfigError, JournalError, JournalUnreadable, RunBusy, RunError, UnknownAnswer, UnknownRun, UsageError,
 )  # fmt: skip
 from beforehand.journal import open_journal, verify
 from beforehand.testing import FunctionModel, text, tool_call
@@ -106,6 +106,15 @@ class TestInOneProcess:
             await engine.start()
             await engine.submit("ü", "grüß \U0001f389", run_id="ö")
             assert (await engine.result("ö", timeout=60)).text == "grüß \U0001f389"
+
+    @pytest.mark.parametrize("key", [None, b"another key than that"])
+    async def test_nothing_is_queued_where_the_journal_refuses(self, url, key):
+        async with Engine(url, journal_key=b"0123456789abcdef") as right, Engine(url, journal_key=key) as wrong:
+            await right.submit("a", "go", run_id="r")
+            with pytest.raises(JournalUnreadable, match="signed"):
+                await wrong.submit("a", "go", run_id="s")
+            with pytest.raises(UnknownRun):
+                await right.result("s", timeout=60)
 
     async def test_what_was_submitted_before_any_worker_came_waits_for_one(self, url):
         async with Engine(url) as early:

@@ -95,8 +95,10 @@ class Engine:
         return run_id
 
     def _submit(self, run_id: str, work: dict[str, Any]) -> None:
+        # The journal is asked first: nothing is queued where it refuses, such as with a wrong key.
+        recorded = self.journal.first(run_id) if self.journal.has(run_id) else None
         if self._client.enqueue(work["agent"], run_id, work):
-            if self.journal.has(run_id) and not _may_be(self.journal.first(run_id).data["prompts"], work["prompt"]):
+            if recorded is not None and not _may_be(recorded.data["prompts"], work["prompt"]):
                 logger.warning("run %s was recorded before it was submitted: it goes on as it began", run_id)
             return
         before = next(iter(self._client.of_run(run_id)), None)
