@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from .calls import RecordEnds
 from .comparing import KINDS
 from .durable import Recorded, each_hook, load
 from .emitter import Emitter
@@ -29,7 +30,7 @@ from .loop import run_loop
 from .messages import Message, ToolSpec
 from .queues import Queues
 from .recovery import Attempts
-from .rehearsal import RecordEnds, Rehearsal, calls_of_lambdas, plan_of
+from .rehearsal import Rehearsal, calls_of_lambdas, plan_of
 from .seams import BY_NAME
 from .shadow import Difference, Shadow
 from .state import RunState

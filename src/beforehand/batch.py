@@ -236,6 +236,8 @@ async def _store_all(run: RunState, batch: Batch, calls: list[Call], results: Re
             call.settle("aborted", "Operation aborted")
             await settle(run, call)
         if call.outcome == "pending":
+            if run.journal is not None:
+                await run.journal.go_live(run)  # what is on record ends here
             return Results(results.messages, suspended=Suspension(batch, calls, results.messages, results.failure))
         if not call.result.terminate:
             results.terminate = False

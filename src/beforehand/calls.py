@@ -26,6 +26,10 @@ class Suspend(Stop):
         self.pending, self.resume = tuple(pending), resume
 
 
+class RecordEnds(Stop):
+    """The record has no more to say about what is gone over: a run, or one of its calls."""
+
+
 _NOTHING = ToolResult()
 
 

@@ -9,8 +9,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from .calls import Call, nested_call
-from .errors import Stop
+from .calls import Call, RecordEnds, nested_call
 from .frozen import EMPTY_DICT, FrozenDict, freeze, thaw
 from .hooks.registry import HookSet
 from .journal.past import Past, PastCall
@@ -24,10 +23,6 @@ from .tools import Tool, ToolResult
 
 LAMBDA = re.compile(r"lambda_\d+")
 """How a lambda at work is named within its run, or the call that it is about."""
-
-
-class RecordEnds(Stop):
-    """The record has no more to say about this run."""
 
 
 LAST = frozenset({"on_message", "finish_turn"})
@@ -76,6 +71,12 @@ class Rehearsal(Recall):
             return {}  # nobody was asked then, so there is no record of it
         return found
 
+    def _past_ruling_of_call(self, seam: str, call_id: str) -> dict[str, Any] | None:
+        found, call = super()._past_ruling_of_call(seam, call_id), self.past_call(call_id)
+        if found is None and seam == "prepare_tool_call" and call is not None and call.rulings.get("before_tool_call"):
+            return {}  # nobody was asked here then, and the call came further
+        return found
+
     async def failed(self, run: Any, error: Exception, *_: Any) -> None:
         if not self.past_failure():
             raise RecordEnds
@@ -99,10 +100,8 @@ class Rehearsal(Recall):
         outer = self.past_call(call_id)
         for inner_id in outer.inner if outer is not None else ():
             call = self.past_call(inner_id)
-            if call is None or call.outcome is None:
-                continue
-            if (known := _args_of(call)) is not None:
-                found.append((inner_id, call.outcome["name"], known))
+            if call is not None and call.name is not None and (known := _args_of(call)) is not None:
+                found.append((inner_id, call.name, known))
         return found
 
     def storing(self, store: Any) -> Any:
@@ -180,9 +179,10 @@ def calls_of_lambdas(past: Past) -> list[tuple[int, Call]]:
     for call_id, call in past.calls.items():
         by = call_id.rpartition("/")[0]
         about, _, name = by.rpartition("/")
-        a_call = by not in past.calls or past.calls[by].outcome is not None  # a model may name its own calls like that
-        if LAMBDA.fullmatch(name) and not a_call and call.outcome is not None and (args := _args_of(call)) is not None:
-            found.append((call.outcome["turn"], nested_call(call_id, call.outcome["name"], args, about or by)))
+        a_call = by not in past.calls or past.calls[by].name is not None  # a model may name its own calls like that
+        known = call.outcome or call.intent
+        if LAMBDA.fullmatch(name) and not a_call and known is not None and (args := _args_of(call)) is not None:
+            found.append((known["turn"], nested_call(call_id, known["name"], args, about or by)))
     return found
 
 

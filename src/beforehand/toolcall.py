@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from .calls import Batch, Call, Inside, NestedResult, Suspend, nested_call, say_edited, shortened
+from .calls import Batch, Call, Inside, NestedResult, RecordEnds, Suspend, nested_call, say_edited, shortened
 from .decisions import Block, Interrupt
 from .detach import contained, forget, in_thread, Rest, result_of
 from .errors import Aborted, HookFailed, describe, nearest
@@ -88,6 +88,8 @@ async def admit(run: RunState, call: Call, batch: Batch) -> None:
             await check(run, call, batch)
     except Aborted:
         call.settle("aborted", "Operation aborted")
+    except RecordEnds:  # of this call; those beside it may be on record
+        call.outcome = "pending"
 
 
 async def check(run: RunState, call: Call, batch: Batch) -> None:

@@ -383,6 +383,57 @@ async def test_a_run_that_was_cut_off_is_gone_over_as_far_as_it_came(kind: str, 
         cut.close()
 
 
+@pytest.mark.parametrize("mode", ["parallel", "sequential"])
+@pytest.mark.parametrize("place", [0, 1, 2])
+async def test_what_ran_beside_a_call_that_waits_is_gone_over(place: int, mode: str, tmp_path: Path) -> None:
+    ask = hook.before_tool_call(tools=["pay"])(lambda call: Ask("pay?"))
+    plainly = hook.prepare_tool_call(tools=["look"])(lambda draft: Replace(args={"what": draft.args["what"].strip()}))
+    never = hook.before_tool_call(lambda call: Block("never"))
+    blank = hook.after_tool_call(lambda outcome: Replace(content=""))
+    batch = [tool_call("look", {"what": f" {n}"}, id=f"c{n}") for n in range(3)]
+    batch[place] = tool_call("pay", {"amount": 1}, id=f"c{place}")
+    journal = await recorded(tmp_path / "runs.db", [batch], hooks=[ask, plainly], tool_mode=mode)
+
+    assert (await put(journal, ask, plainly)).differences == ()
+    report = await put(journal, plainly, never, blank)
+
+    looked = [f"c{n}" for n in range(3) if n != place]
+    assert sorted([(d.seam, d.call_id, d.kind) for d in report.differences]) == sorted([
+        ("before_tool_call", f"c{place}", "refused_differently"),
+        *[("before_tool_call", call, "newly_blocked") for call in looked],
+        *[("after_tool_call", call, "rewritten_differently") for call in looked],
+    ])  # fmt: skip
+
+
+async def test_the_calls_inside_a_tool_that_was_cut_off_are_gone_over_as_far_as_they_came(tmp_path: Path) -> None:
+    @tool
+    async def twice(ctx: ToolContext, amount: int) -> str:
+        """Pay it in two parts."""
+        return "".join([(await ctx.call_tool("pay", {"amount": part})).text for part in (amount, 1000)])
+
+    agent = Agent(
+        model=ScriptedModel([[tool_call("twice", {"amount": n}) for n in (1, 2)], text("done")]), tools=[twice, pay],
+        hooks=HOOKS, journal=tmp_path / "whole.db", durability="normal",
+    )  # fmt: skip
+    await agent.run("go", run_id="r1")
+    records = agent.plan.journal.records("r1")
+    never = hook.before_tool_call(tools=["pay"])(lambda call: Block("never"))
+    asked = [i for i, r in enumerate(records) if r.kind == "ruling" and r.data["seam"] == "before_tool_call"]
+    assert len(asked) == 4
+
+    for place in range(asked[0], len(records)):
+        cut = Journal(tmp_path / f"cut{place}.db", durability="normal")
+        first, *rest = [(r.kind, r.at, r.body) for r in records[: place + 1]]
+        cut.append(cut.open_run("r1", first), rest)
+
+        report = await put(cut, never)
+
+        assert report.unreadable == ()
+        judged = [d.call_id for d in report.differences if d.seam == "before_tool_call"]
+        assert sorted(judged) == sorted([records[i].data["call"] for i in asked if i <= place])
+        cut.close()
+
+
 async def test_a_damaged_run_is_named_and_the_others_are_gone_over(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     journal = await recorded(path, conversation(4))

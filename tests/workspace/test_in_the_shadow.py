@@ -10,6 +10,7 @@ import pytest
 from beforehand import Agent, Block, Hook, ToolContext, tool
 from beforehand.backtest import backtest
 from beforehand.hooks.registry import HookSet
+from beforehand.journal import Journal
 from beforehand.testing import FunctionModel, text, tool_call
 from beforehand.workspace import Lambda, Workspace
 
@@ -124,6 +125,24 @@ async def test_what_a_lambda_did_in_a_past_run_is_put_to_other_hooks(place: Path
         (kind, f"{lambda_id}/{n}", turn)
         for turn, lambda_id in enumerate(by, 1) for n, kind in ((1, "newly_blocked"), (2, "newly_allowed"))
     ]  # fmt: skip
+    await agent.aclose()
+
+
+async def test_a_call_of_a_lambda_that_was_cut_off_is_put_to_other_hooks_too(place: Path, tmp_path: Path) -> None:
+    (place / "lib" / "gate.py").write_text("async def gate(c):\n    await adf.pay(amount=3)\n")
+    gate = Lambda("lib/gate.py:gate", seam="before_tool_call", workspace=place, timeout=60, name="gate", tools=["work"])
+    agent = Agent(model=FunctionModel(reply), tools=[pay, work], hooks=[gate], journal=tmp_path / "runs.db")
+    await agent.run("go", run_id="r")
+    records = agent.plan.journal.records("r")
+    begins = next(n for n, r in enumerate(records, 1) if r.kind == "intent" and r.data["name"] == "pay")
+    first, *rest = [(r.kind, r.at, r.body) for r in records[:begins]]
+    cut = Journal(tmp_path / "cut.db")
+    cut.append(cut.open_run("r", first), rest)
+
+    report = await backtest(cut, lambda loop: HookSet([gate, limit("no three", 3)], loop))
+
+    assert [(d.kind, d.call_id) for d in report.differences] == [("newly_blocked", "c1/lambda_1/1")]
+    cut.close()
     await agent.aclose()
 
 
