@@ -541,6 +541,10 @@ def test_resume_asks_whoever_sits_there_and_after_ctrl_c_the_question_stays(
 
 # --- rare steps --------------------------------------------------------------------------------------
 
+DIFFERENCE = {
+    "kind": "newly_blocked", "seam": "before_tool_call", "run_id": "r1", "loop": "main", "turn": 1, "call_id": "c",
+    "decided": "let pass", "would": "Block(no)", "hook": "strict", "where": "r.py:2", "about": "", "digest": "d",
+}  # fmt: skip
 START = {
     "agent": "a", "model": "m", "provider": "p", "tools": {}, "hooks": {}, "prompts": [],
     "base": {"after": "before"}, "parent_call": "c0", "queued": [{"role": "user", "content": "early"}],
@@ -577,7 +581,11 @@ DECISION = {"hook": "g", "where": "f.py:1", "verdict": "Drop", "duration": 0.25,
         ("reply", {"turn": 1, "decisions": [DECISION]}, "hook g on_chunk: Drop"),
         ("reply", {"turn": 1, "decisions": [DECISION]}, "done: 1 request, 5 characters; took 250.0 ms; f.py:1)"),
         ("took", {"took": [{"role": "user", "content": "wait"}]}, 'event took took: ["wait"]'),
-        ("direct", {"kind": "compaction", "text": "short"}, "event direct for: compaction, text: short"),
+        ("direct", {"kind": "compaction", "text": "short"}, "event model gives the summary short"),
+        ("direct", {"kind": "direct", "error": {"type": "ServerError", "text": "down"}}, "event no answer ServerError: down"),
+        ("retried", {"verdict": "image_retry", "reason": "once", "failures": 2, "last": None},
+         "event turn is tried again after 2 failures in a row"),
+        ("shadow", DIFFERENCE, "hook in the shadow before_tool_call: newly blocked: Block(no), not let pass [c] (by strict (r.py"),
         ("compacting", {"messages": 2, "tokens": 9}, "event compacting messages: 2, tokens: 9"),
         ("withdrawn", {"why": "a new prompt"}, "event withdrawn why: a new prompt"),
         ("note", {"verdict": "Repeated", "reason": "again"}, "event core: Repeated again"),
@@ -596,6 +604,21 @@ def test_rare_steps_have_their_rows_too(here: Path, run_here: Run, kind: str, bo
     journal.close()
     told = run_here("trace", "r1")
     assert row in " ".join(told.out.split()), told.out + told.err
+
+
+@pytest.mark.parametrize("kind", ["shadow", "later"])
+def test_what_is_recorded_never_changes_what_a_step_is(here: Path, run_here: Run, kind: str) -> None:
+    journal = Journal(here / "runs.db")
+    head = journal.open_run("r1", ("run", 1, json.dumps({**START, "loop": "research"}).encode()))
+    journal.append(head, [(kind, 2, json.dumps(DIFFERENCE).encode())])
+    journal.close()
+
+    begins, step = [json.loads(line) for line in run_here("trace", "r1", "--json").out.splitlines()]
+
+    assert (step["n"], step["kind"], step["seam"], step["would"]) == (2, kind, "before_tool_call", "Block(no)")
+    assert step.get("difference") == ("newly_blocked" if kind == "shadow" else None)
+    assert begins["loop"] == "research"
+    assert "agent a, in its loop research, on" in run_here("trace", "r1").out
 
 
 def test_a_journal_may_be_named_as_workers_name_it(here: Path, run_here: Run) -> None:

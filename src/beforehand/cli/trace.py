@@ -69,7 +69,8 @@ def rows_of(step: Step, inside: set[str], run_id: str) -> list[Row]:
 
 
 def _run(step: Step, data: dict[str, Any]) -> list[Row]:
-    rows = [Row("event", "run begins", f"agent {data['agent']} on {data['provider']}:{data['model']}")]
+    loop = "" if data["loop"] == "main" else f", in its loop {data['loop']},"
+    rows = [Row("event", "run begins", f"agent {data['agent']}{loop} on {data['provider']}:{data['model']}")]
     if data["parent_call"] is not None:
         rows.append(Row("event", "inside the call", data["parent_call"]))
     if data["follows"] is not None:
@@ -230,6 +231,23 @@ def _failed(step: Step, data: dict[str, Any]) -> list[Row]:
     return [Row("event", "run fails", data["error"], tone="refused")]
 
 
+def _retried(step: Step, data: dict[str, Any]) -> list[Row]:
+    return [Row("event", "turn is tried again", f"after {_counted(data['failures'], 'failure')} in a row", tone="quiet")]
+
+
+def _direct(step: Step, data: dict[str, Any]) -> list[Row]:
+    what = "summary" if data["for"] == "compaction" else "answer"
+    if data.get("error"):
+        return [Row("event", f"no {what}", data["error"], tone="refused")]
+    return [Row("event", f"model gives the {what}", data["text"])]
+
+
+def _shadow(step: Step, data: dict[str, Any]) -> list[Row]:
+    who = f"{data['hook']} ({data['where']})" if data["hook"] else "no hook there"
+    text = f"{data['seam']}: {data['difference'].replace('_', ' ')}: {data['would']}, not {data['decided']}{_about(step)}"
+    return [Row("hook", "in the shadow", text, f"by {who}", "quiet")]
+
+
 def _end(step: Step, data: dict[str, Any]) -> list[Row]:
     why = f": {data['error'] or data['reason']}" if data["error"] or data["reason"] else ""
     cost = f", cost {data['cost']:g}" if data["cost"] else ""
@@ -245,6 +263,7 @@ _MAKERS: dict[str, Callable[[Step, dict[str, Any]], list[Row]]] = {
     "request": _request, "says": _says, "asks": _asks, "reply": _reply, "message": _message, "released": _released,
     "retracted": _retracted, "begins": _begins, "outcome": _outcome, "ask": _ask, "answer": _answer, "settled": _settled,
     "note": _note, "suspended": _suspended, "failed": _failed, "end": _end, "queued": _queued, "cleared": _cleared,
+    "retried": _retried, "direct": _direct, "shadow": _shadow,
 }  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from .past import MALFORMED, unreadable
 from .withheld import is_withheld
 
 STEPS: dict[str, str] = {
-    "run": "agent, model, provider, prompts, tools, hooks, follows (the run before it), history (how many messages), "
+    "run": "agent, loop, model, provider, prompts, tools, hooks, follows (the run before it), history (how many messages), "
     "parent_call, queued (what waited already)",
     "resumed": "changed (what of tools and hooks is not as it was), pid",
     "turn": "number, cause, took (what was in the queues)",
@@ -44,8 +44,10 @@ STEPS: dict[str, str] = {
     "answer": "answer (approve, deny, edit), reason, args, digest, by",
     "settled": "text, is_error, by: a person says what became of the call",
     "withdrawn": "why",
+    "shadow": "difference (newly_blocked and so on), seam, hook, where, decided, would, digest: hooks in the shadow differ",
     "suspended": "calls (ids)",
     "failed": "error",
+    "retried": "verdict, reason, failures (how many in a row): the turn that failed is tried again",
     "end": "stop_reason, reason, error, turns, calls, tokens (in and out), cost",
 }
 """Every kind of step with its fields, beside those that all have: n, at, seconds, turn, kind, and call where it is about one."""
@@ -65,7 +67,7 @@ class Step(Frozen):
     def flat(self) -> dict[str, Any]:
         """One JSON object. Fields that say nothing (`None`) are left out."""
         around = {"n": self.n, "at": self.at, "seconds": self.seconds, "turn": self.turn, "kind": self.kind, "call": self.call}
-        return {name: value for name, value in {**around, **self.data}.items() if value is not None}
+        return {name: value for name, value in {**around, **self.data, **around}.items() if value is not None}
 
 
 Told = tuple[str, str | None, dict[str, Any]]
@@ -100,7 +102,8 @@ class _Story:
         self._tellers: dict[str, Callable[[dict[str, Any]], list[Told]]] = {
             name: getattr(self, f"_{name}") for name in (
                 "run", "turn", "ruling", "reply", "message", "intent", "outcome", "ask", "answer", "settled", "note", "request",
-                "took", "queued", "cleared", "released", "suspended", "failed", "end", "direct", "instructions",
+                "took", "queued", "cleared", "released", "suspended", "failed", "retried", "end", "direct", "instructions",
+                "shadow",
             )
         }  # fmt: skip
 
@@ -117,7 +120,7 @@ class _Story:
     def _run(self, data: dict[str, Any]) -> list[Told]:
         base = data["base"]
         return [("run", None, {
-            "agent": data["agent"], "model": data["model"], "provider": data["provider"],
+            "agent": data["agent"], "loop": data.get("loop", "main"), "model": data["model"], "provider": data["provider"],
             "prompts": [text_of(m) for m in data["prompts"]], "tools": list(data["tools"]), "hooks": list(data["hooks"]),
             "follows": base.get("after"), "history": len(base["messages"]) if "messages" in base else None,
             "parent_call": data.get("parent_call"), "queued": [text_of(m) for m in data.get("queued", ())] or None,
@@ -145,6 +148,9 @@ class _Story:
 
     def _failed(self, data: dict[str, Any]) -> list[Told]:
         return [("failed", None, {"error": f"{data['type']}: {data['text']}"})]
+
+    def _retried(self, data: dict[str, Any]) -> list[Told]:
+        return [("retried", None, {name: data[name] for name in ("verdict", "reason", "failures")})]
 
     def _end(self, data: dict[str, Any]) -> list[Told]:
         usage, error = data["usage"], data.get("error")
@@ -197,6 +203,10 @@ class _Story:
 
     def _note(self, data: dict[str, Any]) -> list[Told]:
         return [("note", data.get("call"), {"verdict": data["verdict"], "reason": data.get("reason")})]
+
+    def _shadow(self, data: dict[str, Any]) -> list[Told]:
+        names = ("seam", "hook", "where", "decided", "would", "digest")
+        return [("shadow", data["call_id"], {"difference": data["kind"], **{name: data.get(name) for name in names}})]
 
     # --- requests ---
 
