@@ -26,6 +26,7 @@ from .journal.fingerprint import same_at
 from .journal.past import Past
 from .journal.queries import RunRow
 from .journal.store import Store
+from .journal.total import no_key
 from .loop import run_loop
 from .messages import Message, ToolSpec
 from .queues import Queues
@@ -71,7 +72,7 @@ async def backtest(
     Of a signed journal nothing can be trusted without its key: `JournalUnreadable`.
     """
     if journal.key is None and await journal.reading(lambda: journal.signed):
-        raise JournalUnreadable(f"{journal.path} is signed: give the key it was made with")
+        raise JournalUnreadable(no_key(journal.path))
     wanted = None if run_ids is None else set(run_ids)
     known = {row.run_id: row for row in await journal.reading(journal.runs)}
     rows = [r for r in known.values() if r.first.at >= since and (wanted is None or r.run_id in wanted)]

@@ -368,6 +368,7 @@ def test_a_signed_journal_is_checked_with_its_key(here: Path, run_here: Run, mon
     monkeypatch.setenv("WRONG", "another key, as long")
     record(teller(Journal(here / "runs.db", key=b"a key of many letters"), text("Hello.")))
     assert (run_here("verify").code, run_here("verify", "--key-env", "WRONG").code) == (1, 1)
+    assert "cannot be checked without its key (--key-env NAME)" in run_here("verify").out
     right = run_here("verify", "--key-env", "RIGHT")
     assert (right.code, right.out) == (0, f"1 run, {Journal(here / 'runs.db', readonly=True).head('r1').records} records: "
                                           "signed, and every record is as it was written.\n")  # fmt: skip
@@ -383,7 +384,25 @@ def test_a_signed_journal_is_put_to_other_hooks_with_its_key(here: Path, run_her
     assert told.code == 1 and "newly blocked: 1" in told.out, told.err
     keyless = run_here("backtest", "--hooks", "rules.json")
     assert (keyless.code, keyless.out) == (2, "")
-    assert "runs.db is signed: give the key it was made with" in keyless.err
+    assert "runs.db is signed: give the key it was made with (--key-env NAME on the command line)" in keyless.err
+
+
+def test_a_signed_journals_next_command_is_told_with_its_key(
+    here: Path, run_here: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    monkeypatch.setenv("RIGHT", "a key of many letters")
+    monkeypatch.setenv("SHORT", "a key")
+    with endpoint(calls("book", seat="first")) as server:
+        waits = run_here("run", "Book", *WITH, "--base-url", server.url, "--journal", "runs.db", "--key-env", "RIGHT")
+    assert "approve --key-env NAME`" in waits.err
+    answer = ("approvals", "--answer", one_run_id(run_here), "call_1", "approve")
+
+    short = run_here(*answer, "--key-env", "SHORT")
+    told = run_here(*answer, "--key-env", "RIGHT")
+
+    assert (short.code, short.out) == (2, "")
+    assert "--key-env SHORT: a journal's key has at least 16 bytes, and this variable holds fewer" in short.err
+    assert "--key-env NAME` with the" in told.out
 
 
 # --- what is written wrongly ------------------------------------------------------------------------
@@ -585,7 +604,7 @@ DECISION = {"hook": "g", "where": "f.py:1", "verdict": "Drop", "duration": 0.25,
         ("direct", {"kind": "direct", "error": {"type": "ServerError", "text": "down"}}, "event no answer ServerError: down"),
         ("retried", {"verdict": "image_retry", "reason": "once", "failures": 2, "last": None},
          "event turn is tried again after 2 failures in a row"),
-        ("shadow", DIFFERENCE, "hook in the shadow before_tool_call: newly blocked: Block(no), not let pass [c] (by strict (r.py"),
+        ("shadow", DIFFERENCE, "hook in the shadow before_tool_call: newly blocked: Block(no), not let pass [c] (by strict"),
         ("compacting", {"messages": 2, "tokens": 9}, "event compacting messages: 2, tokens: 9"),
         ("withdrawn", {"why": "a new prompt"}, "event withdrawn why: a new prompt"),
         ("note", {"verdict": "Repeated", "reason": "again"}, "event core: Repeated again"),

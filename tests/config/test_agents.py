@@ -181,6 +181,9 @@ def test_a_tool_nobody_brings_is_a_mistake_with_its_line(folder):
         Agent.from_project(folder.root, tools=[search])
     with pytest.raises(ConfigError, match="there is no tool 'serach': the agent has none"):
         Agent.from_project(folder.root)
+    folder.toml('model = "openai:x"\n[[loops]]\nname = "helper"\n[[tools]]\nname = "serach"\n')
+    with pytest.raises(ConfigError, match=re.escape("the agent has none (give them as tools=, or with --tools)")):
+        Agent.from_project(folder.root)
 
 
 def test_what_is_said_about_tools_holds_for_every_agent_made_of_this_one(folder):

@@ -497,7 +497,7 @@ async def test_a_signed_journal_is_gone_over_with_its_key_and_without_it_not_at_
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("1 run, ")
     assert (without.returncode, without.stdout) == (2, "")
-    assert without.stderr == f"error: {path} is signed: give the key it was made with\n"
+    assert without.stderr == f"error: {path} is signed: give the key it was made with (--key-env NAME on the command line)\n"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no terminals to open there")

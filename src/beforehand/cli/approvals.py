@@ -116,7 +116,7 @@ async def settle(journal: Store, run: str, call_id: str, result: str | None, fai
 
 
 def _next(run_id: str, journal: Store) -> str:
-    return f"Go on, where no worker does: {to_resume(run_id, journal.path)}."
+    return f"Go on, where no worker does: {to_resume(run_id, journal)}."
 
 
 def person() -> str:

@@ -35,7 +35,10 @@ def key_from(name: str | None) -> bytes | None:
     value = os.environ.get(name)
     if not value:
         raise ConfigError(f"--key-env {name}: the environment has no such variable, or it is empty")
-    return value.encode()
+    key = value.encode()
+    if len(key) < 16:
+        raise ConfigError(f"--key-env {name}: a journal's key has at least 16 bytes, and this variable holds fewer")
+    return key
 
 
 def reader(where: str, key_env: str | None = None) -> Store:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -26,6 +26,9 @@ from .terminal import (
     INTERRUPTED, STOPPED, complain, console_for, journal_option, json_line, print_json, safe, to_resume,
 )  # fmt: skip
 from .timeline import Row, Timeline, Tone
+
+if TYPE_CHECKING:
+    from ..journal.store import Store
 
 WIRE = ("request_sent", "response_received")
 
@@ -82,7 +85,7 @@ async def play(job: Job, begin: Begin, recorded: str | None = None) -> int:
         if talk.result is None:
             return STOPPED
         out.end(talk.result)
-        return close_report(talk.result, None if job.journal is None else job.journal.path)
+        return close_report(talk.result, job.journal)
 
 
 def agent_for(job: Job, asker: Asker) -> Agent:
@@ -101,7 +104,7 @@ def agent_for(job: Job, asker: Asker) -> Agent:
     return agent if job.max_turns is None else agent.replace(limits=agent.plan.limits.with_(max_turns=job.max_turns))
 
 
-def close_report(result: RunResult, journal: Path | str | None = None) -> int:
+def close_report(result: RunResult, journal: Store | None = None) -> int:
     """Say on stderr why the run stopped, where it did not simply end. Returns the exit code.
 
     `journal` is where the run is on record, if it is.

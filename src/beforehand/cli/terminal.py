@@ -18,6 +18,7 @@ import typer
 from ..errors import BeforehandError, UsageError
 
 if TYPE_CHECKING:
+    from ..journal.store import Store
     from rich.console import Console
 
 STOPPED = 9
@@ -120,12 +121,13 @@ def refuse_together(option: str, others: Mapping[str, bool]) -> None:
             raise UsageError(f"{option} goes without {name}: give one of them")
 
 
-def journal_option(journal: Path | str) -> str:
-    """What tells the next command of the journal, where it is not the one that commands look for."""
-    return "" if journal == Path("runs.db").absolute() else f" --journal {journal}"
+def journal_option(journal: Store) -> str:
+    """What tells the next command of the journal, where it is not the one that commands look for, and of its key."""
+    where = "" if journal.path == Path("runs.db").absolute() else f" --journal {journal.path}"
+    return where if journal.key is None else f"{where} --key-env NAME"
 
 
-def to_resume(run_id: str, journal: Path | str) -> str:
+def to_resume(run_id: str, journal: Store) -> str:
     """How a person goes on with a run."""
     options = "--project, --tools, --hooks and --base-url"
     return f"`beforehand resume {run_id}{journal_option(journal)}` with the {options} it began with"

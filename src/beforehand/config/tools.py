@@ -35,7 +35,8 @@ def owned_tools(project: Project, tools: Sequence[Tool]) -> Owned:
     by_name = {tool.name: tool for tool in tools}
     for i, said in enumerate(project.settings.tools):
         if said.name not in by_name and said.name not in RUNTIME_TOOLS:
-            have = ", ".join(by_name) or "none (give them as tools=, or with --tools)"
+            given = ", ".join([name for name in by_name if name not in RUNTIME_TOOLS])
+            have = given or "none (give them as tools=, or with --tools)"
             hint = did_you_mean(said.name, by_name) or f": the agent has {have}"
             raise ConfigError(str(project.problem(("tools", i, "name"), f"there is no tool {said.name!r}{hint}")))
     kept = tuple([_lowered(project, tool) for tool in tools if _enabled(project, tool.name)])

@@ -15,7 +15,7 @@ from .connection import Connection, connect
 from .layout import FILE_FORMAT, LAYOUTS, TABLE, Layout
 from .lease import Leases
 from .readonly import connect_readonly
-from .total import TOTAL, is_key, packed, seal_of_facts, wrong_key
+from .total import TOTAL, is_key, no_key, packed, seal_of_facts, wrong_key
 
 BUSY_SECONDS = 30.0
 """How long a write waits for another process's, away from the event loop."""
@@ -84,7 +84,7 @@ def _prepare(db: sqlite3.Connection, path: Path, key: bytes | None, readonly: bo
         raise JournalUnreadable(f"{path} has journal format {version!r}, and this version reads up to {FILE_FORMAT}: {hint}")
     (signed,) = db.execute("SELECT value FROM journal WHERE name = 'signed'").fetchone() or (0,)
     if signed and key is None and not readonly:
-        raise JournalUnreadable(f"{path} is signed: give the key it was made with")
+        raise JournalUnreadable(no_key(path))
     if not signed and key is not None:
         raise JournalUnreadable(f"{path} is not signed, but a key was given: a key is chosen when a journal is made")
     if signed and key is not None and not readonly:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import ConfigError, JournalError, JournalUnreadable
 from .pgtotal import facts_of
-from .total import TOTAL, Sums, is_key, seal_of_facts, wrong_key
+from .total import TOTAL, Sums, is_key, no_key, seal_of_facts, wrong_key
 
 FORMATS = (1, 2)
 """Of the tables, not of the records in them. Since 2 a signed journal has totals."""
@@ -168,7 +168,7 @@ def prepare(db: Any, where: str, key: bytes | None, readonly: bool) -> None:
         hint = "a newer version of beforehand wrote it: use that one" if newer else "it is damaged"
         raise JournalUnreadable(f"{where} has journal format {version!r}, and this version reads up to {FORMATS[-1]}: {hint}")
     if signed and key is None and not readonly:
-        raise JournalUnreadable(f"{where} is signed: give the key it was made with")
+        raise JournalUnreadable(no_key(where))
     if not signed and key is not None:
         raise JournalUnreadable(f"{where} is not signed, but a key was given: a key is chosen when a journal is made")
     if key is not None and not readonly:

@@ -128,6 +128,10 @@ def is_key(key: bytes, facts: dict[str, Any], last: tuple[Any, ...] | None) -> b
     )
 
 
+def no_key(where: Any) -> str:
+    return f"{where} is signed: give the key it was made with (--key-env NAME on the command line)"
+
+
 def wrong_key(where: Any) -> str:
     return f"{where} is signed with another key: give the one it was made with (if this is it, see `beforehand verify`)"
 

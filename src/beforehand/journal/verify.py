@@ -32,7 +32,7 @@ def verify(journal: Store) -> list[Fault]:
     with contextlib.closing(journal.contents()) as contents:  # one moment of it
         try:
             if contents.facts()["signed"] and journal.key is None:
-                return [Fault(None, None, "it is signed, and cannot be checked without its key")]
+                return [Fault(None, None, "it is signed, and cannot be checked without its key (--key-env NAME)")]
             return _check(contents, journal.key)
         except contents.error as error:
             return [Fault(None, None, f"the file is damaged: {error}")]
