@@ -44,25 +44,31 @@ async def settle_call(journal: Store, run_id: str, call_id: str, result: ToolRes
     """
     places = await journal.reading(_places_around, journal, run_id, call_id)
     outermost, (owner, inner) = places[0][0], places[-1]
+    await journal.reading(_check_open, journal, owner, inner)  # who comes too late hears why, though the run may still be held
     async with _held(journal, outermost):
-        recorded = await journal.reading(load, journal, owner)
-        call = recorded.past.calls.get(inner)
-        if call is None or call.intent is None:
-            begun = [name for name, c in recorded.past.calls.items() if c.intent is not None and c.outcome is None]
-            hint = f"; without an outcome: {', '.join(begun)}" if begun else ""
-            raise UsageError(f"no call {inner!r} of run {owner} has begun{hint}")
-        if call.outcome is not None:
-            raise UsageError(f"call {inner} of run {owner} has an outcome: {_too_late(call.outcome['outcome'])}")
-        if call.settled is not None:
-            raise UsageError(f"call {inner} of run {owner} has been settled already")
-        if await journal.reading(is_given_up, journal, owner):
-            raise UsageError(f"call {inner} of run {owner} can no longer be settled: {GIVEN_UP}")
-        if recorded.past.suspended is not None:
-            raise UsageError(f"call {inner} of run {owner} waits for a person inside: answer that (`beforehand approvals`)")
+        await journal.reading(_check_open, journal, owner, inner)
         for log, named in await logs_of(journal, places):
             log.add("settled", {"call": named, "result": result, "by": by})
             await log.write(durable=True)
     return outermost
+
+
+def _check_open(journal: Store, run_id: str, call_id: str) -> None:
+    """`UsageError` for a call that has not begun, or of which is known what became."""
+    past = load(journal, run_id).past
+    call = past.calls.get(call_id)
+    if call is None or call.intent is None:
+        begun = [name for name, c in past.calls.items() if c.intent is not None and c.outcome is None]
+        hint = f"; without an outcome: {', '.join(begun)}" if begun else ""
+        raise UsageError(f"no call {call_id!r} of run {run_id} has begun{hint}")
+    if call.outcome is not None:
+        raise UsageError(f"call {call_id} of run {run_id} has an outcome: {_too_late(call.outcome['outcome'])}")
+    if call.settled is not None:
+        raise UsageError(f"call {call_id} of run {run_id} has been settled already")
+    if is_given_up(journal, run_id):
+        raise UsageError(f"call {call_id} of run {run_id} can no longer be settled: {GIVEN_UP}")
+    if past.suspended is not None:
+        raise UsageError(f"call {call_id} of run {run_id} waits for a person inside: answer that (`beforehand approvals`)")
 
 
 def _too_late(outcome: str) -> str:

@@ -55,7 +55,7 @@ class TestThePage:
         async with Engine(url) as engine:
             for number in (7, 8):
                 await engine.answer(f"refund-{number}", {"call_1": Approve()})
-                assert (await engine.result(f"refund-{number}", timeout=60)).text == f"order-{number} is refunded"
+                assert (await engine.result(f"refund-{number}", timeout=150)).text == f"order-{number} is refunded"
         assert await asyncio.to_thread(worker.stop) == 0
 
 
@@ -106,18 +106,18 @@ class TestWorker:
         async with Engine(url) as engine:
             worker = await asyncio.to_thread(Worker(url, effects).ready)
             await engine.submit("asker", "go", run_id="r")
-            assert (await engine.result("r", timeout=60)).stop_reason == "suspended"
+            assert (await engine.result("r", timeout=150)).stop_reason == "suspended"
             assert await asyncio.to_thread(worker.stop) == 0
             worker = await asyncio.to_thread(Worker(url, effects, "--strict", agents=changed).ready)
             await engine.answer("r", {"call": Approve()})
             with pytest.raises(RunError, match=r"run r cannot go on as it began: hook ask at before_tool_call has changed"):
-                await engine.result("r", timeout=60)
+                await engine.result("r", timeout=150)
             await asyncio.to_thread(worker.says, "hook ask at before_tool_call has changed")
             assert await asyncio.to_thread(worker.stop) == 0
             assert not effects.exists()
             worker = await asyncio.to_thread(Worker(url, effects, agents=changed).ready)
             await engine.resume("r")
-            assert (await engine.result("r", timeout=60)).text == "paid 7"
+            assert (await engine.result("r", timeout=150)).text == "paid 7"
             await asyncio.to_thread(worker.says, "goes on, but not as it began: hook ask at before_tool_call has changed")
             assert await asyncio.to_thread(worker.stop) == 0
 
@@ -146,10 +146,10 @@ class TestRecordedRuns:
 
         async with Engine(url) as engine:
             await engine.submit("asker", "go", run_id="r")
-            assert (await engine.result("r", timeout=60)).stop_reason == "suspended"
+            assert (await engine.result("r", timeout=150)).stop_reason == "suspended"
             assert "Pay 7?" in await said("approvals", "--journal", url, "--plain")
             assert "call is approved" in await said("approvals", "--journal", url, "--answer", "r", "call", "approve")
-            assert (await engine.result("r", timeout=60)).text == "paid 7"
+            assert (await engine.result("r", timeout=150)).text == "paid 7"
         assert "r" in await said("runs", "--journal", url, "--plain")
         assert "paid 7" in await said("trace", "r", "--journal", url, "--plain")
         assert "paid 7" in await said("export", "r", "--journal", url)

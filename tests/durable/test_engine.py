@@ -48,8 +48,8 @@ def lines(effects: Path) -> list[str]:
 
 
 async def until(true) -> None:
-    """Wait for what another process does."""
-    async with asyncio.timeout(60):
+    """Wait for what another process does. Workers that look for work at once keep each other waiting for up to a minute."""
+    async with asyncio.timeout(150):
         while not true():  # noqa: ASYNC110 - another process does it
             await asyncio.sleep(0.02)
 
@@ -67,7 +67,7 @@ class TestInOneProcess:
         async with Engine(empty_url, {"payer": Agent(model=FunctionModel(paying), tools=[pay])}) as engine:
             await engine.start()
             run_id = await engine.submit("payer", "7")
-            result = await engine.result(run_id, timeout=60)
+            result = await engine.result(run_id, timeout=150)
             assert (result.text, result.stop_reason, done) == ("paid 7", "completed", [7])
             assert [r.kind for r in engine.journal.records(run_id)][-1] == "end"
             assert await asyncio.to_thread(verify, engine.journal) == []
@@ -87,7 +87,7 @@ class TestInOneProcess:
         async with Engine(several, {"a": Agent(model=FunctionModel(lambda _: text("well")))}) as engine:
             await engine.start()
             await engine.submit("a", "go", run_id="r")
-            assert (await engine.result("r", timeout=60)).text == "well"
+            assert (await engine.result("r", timeout=150)).text == "well"
 
     async def test_a_database_that_is_not_there_is_not_made(self, postgres: Cluster):
         async with Engine(postgres.url_of("nowhere")) as engine:
@@ -105,7 +105,7 @@ class TestInOneProcess:
         async with Engine(postgres.url_of("queue_in_ascii"), {"ü": agent}) as engine:
             await engine.start()
             await engine.submit("ü", "grüß \U0001f389", run_id="ö")
-            assert (await engine.result("ö", timeout=60)).text == "grüß \U0001f389"
+            assert (await engine.result("ö", timeout=150)).text == "grüß \U0001f389"
 
     @pytest.mark.parametrize("key", [None, b"another key than that"])
     async def test_nothing_is_queued_where_the_journal_refuses(self, url, key):
@@ -114,7 +114,7 @@ class TestInOneProcess:
             with pytest.raises(JournalUnreadable, match="signed"):
                 await wrong.submit("a", "go", run_id="s")
             with pytest.raises(UnknownRun):
-                await right.result("s", timeout=60)
+                await right.result("s", timeout=150)
 
     async def test_what_was_submitted_before_any_worker_came_waits_for_one(self, url):
         async with Engine(url) as early:
@@ -124,7 +124,7 @@ class TestInOneProcess:
                 await early.result("early", timeout=0.1)
             async with Engine(url, {"payer": Agent(model=FunctionModel(lambda _: text("late but here")))}) as engine:
                 await engine.start()
-                assert (await early.result("early", timeout=60)).text == "late but here"
+                assert (await early.result("early", timeout=150)).text == "late but here"
                 assert await early.served() == ["payer"]
 
     async def test_an_error_of_the_run_is_raised_and_a_resumed_run_tries_again_what_failed(self, url):
@@ -139,12 +139,12 @@ class TestInOneProcess:
             await engine.start()
             await engine.submit("a", "go", run_id="r")
             with pytest.raises(RunError, match="out of order") as raised:
-                await engine.result("r", timeout=60)
+                await engine.result("r", timeout=150)
             assert raised.value.result.stop_reason == "error"
             broken[0] = False
             await engine.resume("r")
             await engine.resume("r")
-            assert (await engine.result("r", timeout=60)).text == "well"
+            assert (await engine.result("r", timeout=150)).text == "well"
 
     async def test_who_waits_for_a_result_waits_for_a_database_that_goes_away_too(self, url, caplog):
         gate = asyncio.Event()
@@ -201,7 +201,7 @@ class TestInOneProcess:
                 await engine.journal.write(head, [(r.kind, r.at, r.body) for r in records[1:end]])
                 lease.release()
                 await engine.submit("a", "go", run_id=f"r{end}")
-                result = await engine.result(f"r{end}", timeout=60)
+                result = await engine.result(f"r{end}", timeout=150)
                 assert [m.text for m in result.messages if m.origin in ("steer", "follow_up")] == expected, records[end - 1].kind
             assert await asyncio.to_thread(verify, engine.journal) == []
 
@@ -227,7 +227,7 @@ class TestInOneProcess:
         async with Engine(url, {"a": agent}, limits=QueueLimits(concurrency=2)) as engine:
             await engine.start()
             ids = [await engine.submit("a", "go") for _ in range(8)]
-            assert {(await engine.result(run_id, timeout=60)).text for run_id in ids} == {"over"}
+            assert {(await engine.result(run_id, timeout=150)).text for run_id in ids} == {"over"}
         assert most == 2
 
     async def test_a_question_is_answered_by_another_process_and_the_answer_is_the_message_that_wakes_the_run(self, url):
@@ -238,12 +238,12 @@ class TestInOneProcess:
                 ((Approve(), "paid 7"), (Deny("too much"), "too much"), (Edit({"n": 3}), "paid 3"))
             ):
                 run_id = await elsewhere.submit("asker", "7", run_id=f"run{number}")
-                waiting = await elsewhere.result(run_id, timeout=60)
+                waiting = await elsewhere.result(run_id, timeout=150)
                 assert (waiting.stop_reason, [p.call_id for p in waiting.pending]) == ("suspended", ["call"])
                 with pytest.raises(UnknownAnswer, match=r"no call 'other' of run run\d is waiting; waiting are call"):
                     await elsewhere.answer(run_id, {"other": Approve()})
                 await elsewhere.answer(run_id, {"call": answer}, by="boss")
-                assert said in (await elsewhere.result(run_id, timeout=60)).text
+                assert said in (await elsewhere.result(run_id, timeout=150)).text
                 with pytest.raises(UnknownAnswer, match="none is waiting"):
                     await elsewhere.answer(run_id, {"call": answer})
                 [told] = [r.data for r in engine.journal.records(run_id) if r.kind == "answer"]
@@ -255,12 +255,12 @@ class TestInOneProcess:
         async with Engine(url, agents) as engine, Engine(url) as elsewhere:
             await engine.start()
             await elsewhere.submit("asker", "7", run_id="r")
-            await elsewhere.result("r", timeout=60)
+            await elsewhere.result("r", timeout=150)
             postgres.execute("ALTER TABLE dbos.workflow_status RENAME TO away", database)
             await elsewhere.answer("r", {"call": Approve()})
             await until(lambda: "the sweep for runs of dead workers is tried again" in caplog.text)
             postgres.execute("ALTER TABLE dbos.away RENAME TO workflow_status", database)
-            assert (await elsewhere.result("r", timeout=60)).text == "paid 7"
+            assert (await elsewhere.result("r", timeout=150)).text == "paid 7"
 
     async def test_a_question_of_a_subagent_is_answered_under_either_name(self, url):
         helper = Agent(model=FunctionModel(paying), tools=[pay_for_real], hooks=[ask_first])
@@ -274,11 +274,11 @@ class TestInOneProcess:
             await engine.start()
             for run_id, named, call_id in (("r", "r", "h/call"), ("s", "s/h", "call")):
                 await engine.submit("outer", "go", run_id=run_id)
-                assert [p.call_id for p in (await engine.result(run_id, timeout=60)).pending] == ["h/call"]
+                assert [p.call_id for p in (await engine.result(run_id, timeout=150)).pending] == ["h/call"]
                 with pytest.raises(UnknownAnswer, match="no call 'other'"):
                     await engine.answer(named, {"other": Approve()})
                 await engine.answer(named, {call_id: Approve()})
-                assert (await engine.result(run_id, timeout=60)).text == "paid 7"
+                assert (await engine.result(run_id, timeout=150)).text == "paid 7"
 
     async def test_a_run_that_waits_for_a_person_takes_nobodys_place(self, url):
         agents = {"asker": Agent(model=FunctionModel(paying), tools=[pay_for_real], hooks=[ask_first])}
@@ -287,12 +287,12 @@ class TestInOneProcess:
             for n in range(3):
                 await engine.submit("asker", "7", run_id=f"run{n}")
             for n in range(3):
-                assert (await engine.result(f"run{n}", timeout=60)).stop_reason == "suspended"
+                assert (await engine.result(f"run{n}", timeout=150)).stop_reason == "suspended"
             assert engine.carrying == 0
 
     async def test_what_nobody_submitted_is_unknown(self, url):
         async with Engine(url) as engine:
-            for asking in (engine.result("nobody", timeout=60), engine.resume("nobody"), engine.answer("nobody", {})):
+            for asking in (engine.result("nobody", timeout=150), engine.resume("nobody"), engine.answer("nobody", {})):
                 with pytest.raises(UnknownRun, match="nobody"):
                     await asking
 
@@ -300,7 +300,7 @@ class TestInOneProcess:
         async with Engine(url, {"asker": Agent(model=FunctionModel(paying), tools=[pay_for_real], hooks=[ask_first])}) as engine:
             await engine.start()
             await engine.submit("asker", "7", run_id="r")
-            await engine.result("r", timeout=60)
+            await engine.result("r", timeout=150)
             change = "UPDATE beforehand.records SET body = replace(encode(body, 'escape'), '7', '9')::bytea WHERE kind = 'ask'"
             postgres.execute(change, url.rpartition("/")[2])
             [fault] = await asyncio.to_thread(verify, engine.journal)
@@ -332,9 +332,9 @@ class TestOnOneMachine:
             await engine.start()
             async with Engine(where) as elsewhere:
                 await elsewhere.submit("asker", "7", run_id="r")
-                assert (await elsewhere.result("r", timeout=60)).stop_reason == "suspended"
+                assert (await elsewhere.result("r", timeout=150)).stop_reason == "suspended"
                 await elsewhere.answer("r", {"call": Approve()})
-                assert (await elsewhere.result("r", timeout=60)).text == "paid 7"
+                assert (await elsewhere.result("r", timeout=150)).text == "paid 7"
             assert verify(open_journal(tmp_path / "runs.db", readonly=True)) == []
 
 
@@ -355,10 +355,10 @@ class TestOnOneMachine:
             await engine.start()
             for run_id in ("r", "R"):
                 await engine.submit("a", "go", run_id=run_id)
-                assert (await engine.result(run_id, check=False, timeout=60)).stop_reason == "error"
+                assert (await engine.result(run_id, check=False, timeout=150)).stop_reason == "error"
             await engine.stop()
             await engine.resume("R")  # and no worker is there to take it up
-            assert (await engine.result("r", check=False, timeout=60)).stop_reason == "error"
+            assert (await engine.result("r", check=False, timeout=150)).stop_reason == "error"
             with pytest.raises(TimeoutError):
                 await engine.result("R", check=False, timeout=0.01)
 
@@ -390,7 +390,7 @@ class TestWorkers:
             await until(lambda: lines(effects) == ["r call began"])
             second = await asyncio.to_thread(Worker(url, effects).ready)
             first.kill()
-            result = await engine.result("r", timeout=60)
+            result = await engine.result("r", timeout=150)
             assert "Whether it took effect is not known" in result.text
             assert lines(effects) == ["r call began"]
             with pytest.raises(UsageError, match="outcome: the run went on without knowing it, and told the model so"):
@@ -417,9 +417,9 @@ class TestWorkers:
                     db.execute(given_up.format(""))
             second = await asyncio.to_thread(Worker(where, effects).ready)
             with pytest.raises(RunError, match="could not be carried on"):
-                await engine.result("r", timeout=60)
+                await engine.result("r", timeout=150)
             assert await settle_call(engine.journal, "r", "call", ToolResult("it was there"), by="ann") == "r"
-            assert (await engine.result("r", timeout=60)).text == "it was there"
+            assert (await engine.result("r", timeout=150)).text == "it was there"
             assert lines(effects) == ["r call began"]
             await until(lambda: not engine.journal.is_going_on("r"))  # its worker gives it back a moment after its end
             with pytest.raises(UsageError, match="has an outcome: ran"):
@@ -437,12 +437,12 @@ class TestWorkers:
             await until(lambda: "s call began" in lines(effects))
             other = await asyncio.to_thread(Worker(url, effects).ready)
             dying.kill()
-            assert "not known" in (await engine.result("s", timeout=60)).text  # the other one sweeps, and has taken over
+            assert "not known" in (await engine.result("s", timeout=150)).text  # the other one sweeps, and has taken over
             with pytest.raises(RunBusy, match="run r is going on in another process"):
                 await engine.answer("r", {})
             effects.with_name("gate").touch()
             os.kill(slow.process.pid, signal.SIGCONT)
-            assert (await engine.result("r", timeout=60)).text == "it is there"
+            assert (await engine.result("r", timeout=150)).text == "it is there"
             assert [line for line in lines(effects) if line.startswith("r")] == ["r call began", "r call ended"]
             assert "resumed" not in [record.kind for record in engine.journal.records("r")]
         for worker in (slow, other):
@@ -465,7 +465,7 @@ class TestWorkers:
             await until(lambda: any(["is gone" in line for worker in (slow, other) for line in worker.lines]))
             for gate in ("gate", "other-gate"):
                 effects.with_name(gate).touch()
-            assert (await engine.result("r", timeout=60)).text == "it is there"
+            assert (await engine.result("r", timeout=150)).text == "it is there"
             assert "resumed" not in [record.kind for record in engine.journal.records("r")]
         for worker in (slow, other):
             assert await asyncio.to_thread(worker.stop) == 0
@@ -481,7 +481,7 @@ class TestWorkers:
             assert await asyncio.to_thread(first.process.wait, 60) == 0
             assert lines(effects) == ["r call began", "r call ended"]
             second = await asyncio.to_thread(Worker(url, effects).ready)
-            assert (await engine.result("r", timeout=60)).text == "it is there"
+            assert (await engine.result("r", timeout=150)).text == "it is there"
             assert lines(effects) == ["r call began", "r call ended"]
             assert await asyncio.to_thread(second.stop) == 0
 
@@ -492,7 +492,7 @@ class TestWorkers:
             await until(lambda: lines(effects) == ["r call began"])
             assert await asyncio.to_thread(first.stop) == 0
             second = await asyncio.to_thread(Worker(url, effects).ready)
-            assert "Whether it took effect is not known" in (await engine.result("r", timeout=60)).text
+            assert "Whether it took effect is not known" in (await engine.result("r", timeout=150)).text
             assert lines(effects) == ["r call began"]
             assert await asyncio.to_thread(second.stop) == 0
 
@@ -503,13 +503,13 @@ class TestNotCarried:
         async with Engine(url, {"asker": asked}) as engine:
             await engine.start()
             await engine.submit("asker", "7", run_id="r")
-            await engine.result("r", timeout=60)
+            await engine.result("r", timeout=150)
             await engine.answer("r", {"call": Approve()})
-            await engine.result("r", timeout=60)
+            await engine.result("r", timeout=150)
             postgres.execute("UPDATE beforehand.records SET kind = 'note' WHERE kind = 'end'", url.rpartition("/")[2])
             await engine.resume("r")
             with pytest.raises(RunError, match=r"run r could not be carried on: .*was changed"):
-                await engine.result("r", timeout=60)
+                await engine.result("r", timeout=150)
 
     async def test_a_run_that_could_not_be_carried_is_tried_again_as_often_as_someone_asks(self, url, postgres: Cluster):
         broken, mended = [f"UPDATE beforehand.records SET at = at {change} 1 WHERE n = 1" for change in "+-"]  # noqa: S608 - ours
@@ -523,7 +523,7 @@ class TestNotCarried:
         async with Engine(url, {"a": Agent(model=FunctionModel(model))}) as engine:
             await engine.start()
             await engine.submit("a", "go", run_id="r")
-            await engine.result("r", check=False, timeout=60)
+            await engine.result("r", check=False, timeout=150)
             postgres.execute(broken, database)
             failed = "SELECT count(*) FROM dbos.workflow_status WHERE status = 'ERROR'"
             for times in (1, 2):
@@ -531,11 +531,11 @@ class TestNotCarried:
                 await engine.resume("r")
                 await until(lambda times=times: postgres.execute(failed, database) == [(times,)])
                 with pytest.raises(Exception, match="was changed"):
-                    await engine.result("r", timeout=60)
+                    await engine.result("r", timeout=150)
             postgres.execute(mended, database)
             works = True
             await engine.resume("r")
-            assert (await engine.result("r", timeout=60)).text == "well"
+            assert (await engine.result("r", timeout=150)).text == "well"
 
     async def test_a_run_that_failed_before_it_began_can_be_tried_again(self, url, postgres: Cluster):
         database = url.rpartition("/")[2]
@@ -544,10 +544,10 @@ class TestNotCarried:
             postgres.execute("UPDATE dbos.workflow_input SET inputs = replace(inputs, 'content', 'contents')", database)
             await engine.start()
             with pytest.raises(RunError, match="run r could not be carried on"):
-                await engine.result("r", timeout=60)
+                await engine.result("r", timeout=150)
             postgres.execute("UPDATE dbos.workflow_input SET inputs = replace(inputs, 'contents', 'content')", database)
             await engine.resume("r")
-            assert (await engine.result("r", timeout=60)).text == "well"
+            assert (await engine.result("r", timeout=150)).text == "well"
 
     async def test_what_a_worker_was_handed_and_never_began_is_handed_out_again(self, url, postgres: Cluster):
         async with Engine(url, {"a": Agent(model=FunctionModel(lambda _: text("well")))}) as engine:
@@ -558,7 +558,7 @@ class TestNotCarried:
                 UPDATE dbos.workflow_status SET status = 'PENDING', executor_id = '{engine.worker_id}',
                 queue_name = 'beforehand:a' WHERE workflow_uuid = 'r'"""  # noqa: S608
             postgres.execute(lost, url.rpartition("/")[2])
-            assert (await engine.result("r", timeout=60)).text == "well"
+            assert (await engine.result("r", timeout=150)).text == "well"
 
     async def test_a_worker_that_could_not_begin_says_why_and_can_begin_later(self, url, postgres: Cluster):
         database = url.rpartition("/")[2]
@@ -570,7 +570,7 @@ class TestNotCarried:
             assert "\n" not in str(raised.value) and "INSERT" not in str(raised.value)
             postgres.execute("ALTER TABLE dbos.queues DROP CONSTRAINT never", database)
             await engine.start()
-            assert (await engine.result("r", timeout=60)).text == "well"
+            assert (await engine.result("r", timeout=150)).text == "well"
 
     async def test_one_process_is_one_worker_and_can_begin_again(self, url):
         agents = {"a": Agent(model=FunctionModel(lambda _: text("well")))}
@@ -580,7 +580,7 @@ class TestNotCarried:
                 await other.start()
             await one.stop()
             await one.start()
-            assert (await other.result(await other.submit("a", "go"), timeout=60)).text == "well"
+            assert (await other.result(await other.submit("a", "go"), timeout=150)).text == "well"
 
 
 class TestWrongAgents:
