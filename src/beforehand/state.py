@@ -208,7 +208,9 @@ class RunState(Waits):
         self.store = history.append
         self.first_message = len(history)
 
-    def note(self, verdict: str, reason: str, call_id: str | None = None, **by: str | None) -> DecisionRecord:
+    def note(
+        self, verdict: str, reason: str, call_id: str | None = None, recorded: bool = False, **by: str | None
+    ) -> DecisionRecord:  # fmt: skip
         """Record something that the core itself mended, or that happened on behalf of a hook (`by`: fields of its record)."""
         where = {"hook": "beforehand", "where": "core", "seam": "repair", **by}
         entry = DecisionRecord(
@@ -216,7 +218,7 @@ class RunState(Waits):
             loop=self.loop, turn=self.turn, call_id=call_id, **where,  # type: ignore[arg-type]
         )  # fmt: skip
         self.decisions.append(entry)
-        if self.journal is not None:
+        if self.journal is not None and not recorded:
             self.journal.note(entry)
         if self.observed is not None:
             self.observed.noted(self, DecisionMade(record=entry, **self.event_fields()))

@@ -239,3 +239,19 @@ async def test_a_recorded_ruling_of_a_lambda_runs_no_sandbox(tmp_path: Path) -> 
     came = came_to(await maker(place, "before_tool_call", [], only=("work",))(again).resume("R"))
     assert came["messages"] == expected["messages"]
     assert again.effects == []
+
+
+async def test_what_is_not_known_of_a_lambdas_call_is_recorded_once_however_often_the_run_goes_on(tmp_path: Path) -> None:
+    place = workspace(tmp_path, "await adf.pay(amount=3)", request=True)
+    make = maker(place, "before_provider_call", [])
+    await make(World(tmp_path / "whole.db")).run("go", run_id="R")
+    records, of = all_records(tmp_path / "whole.db"), parents(tmp_path / "whole.db")
+    begun = next(k for k, r in enumerate(records, 1) if r.kind == "intent")
+    cut(records[:begun], of, tmp_path / "cut.db").close()
+    for _ in range(4):
+        again = World(tmp_path / "cut.db")
+        result = await make(again).resume("R", check=False)
+        assert again.effects == [] and "Whether it took effect is not known" in str(result.error)
+        assert [d.verdict for d in result.decisions if d.call_id == "lambda_1/1"] == ["Uncertain"]
+    noted = [r for r in all_records(tmp_path / "cut.db") if r.kind == "note" and r.data["verdict"] == "Uncertain"]
+    assert len(noted) == 1
