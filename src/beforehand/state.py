@@ -26,6 +26,7 @@ from .signals import AbortSignal
 from .tools import Tool
 from .waits import Waits
 
+
 class _Shaping:
     """An event that hooks are asked about. What they do meanwhile has its events told one at a time, too."""
 
@@ -211,7 +212,10 @@ class RunState(Waits):
     def note(
         self, verdict: str, reason: str, call_id: str | None = None, recorded: bool = False, **by: str | None
     ) -> DecisionRecord:  # fmt: skip
-        """Record something that the core itself mended, or that happened on behalf of a hook (`by`: fields of its record)."""
+        """Record something that the core itself mended, or that happened on behalf of a hook (`by`: fields of its record).
+
+        What is `recorded` is in the journal already, and a run that goes on tells it again.
+        """
         where = {"hook": "beforehand", "where": "core", "seam": "repair", **by}
         entry = DecisionRecord(
             verdict=verdict, reason=reason, digest=None, duration=0.0, reversible=self.irreversible, run_id=self.run_id,
