@@ -39,7 +39,7 @@ async def ask_aside(
     One whose lambda has `left` is not sent, whatever hook has swallowed the cancellation.
     """
     if run.journal is not None:
-        past = run.journal.past_aside(run, by, digest_of(request_value(request)))
+        past = run.journal.past_aside(run, by, model.name, digest_of(request_value(request)))
         if past is not None:
             return str(past)
     outgoing = Outgoing(request, model, await call_info(run, model, asking))

@@ -248,7 +248,7 @@ def _recall(run: RunState, call_id: str, past: Any) -> None:
     run.tools_run += past.intent is not None and past.outcome["outcome"] != "invalid"
     run.hook_queue += run.journal.past_queue(past)
     for note in past.notes:
-        run.note(note["verdict"], note["reason"], call_id, **{name: note[name] for name in ("hook", "where", "seam")})
+        run.note(note["verdict"], note["reason"], call_id, True, **{name: note[name] for name in ("hook", "where", "seam")})
     for inner_id in past.inner:
         inner = run.journal.past_call(inner_id)
         if inner.outcome is None:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import msgspec
@@ -25,6 +26,17 @@ from .signals import AbortSignal
 from .tools import Tool
 from .waits import Waits
 
+
+class _Shaping:
+    """An event that hooks are asked about. What they do meanwhile has its events told one at a time, too."""
+
+    def __init__(self, run: RunState) -> None:
+        self.run, self.turnstile, self.over = run, asyncio.Lock(), False
+
+
+_shaping: ContextVar[_Shaping | None] = ContextVar("beforehand_shaping", default=None)
+"""The event whose hooks have the code at work here done."""
+
 Asker = tuple[str, str]
 """A hook that wants the model to be asked again: its name, and where it is defined."""
 
@@ -37,9 +49,8 @@ class RunState(Waits):
         "error", "events", "first_message", "history", "hook_queue", "hooks", "id_prefix", "interrupt", "journal", "lambdas",
         "lasting", "lease", "loop", "messages_made", "model", "observed", "options", "outbox", "parent_call_id",
         "parent_run_id", "pending", "place", "plan", "poll_first", "queues", "reason", "removed", "requests_sent", "resend",
-        "resends", "resent", "run_id", "sequential", "shadow", "shaping", "slow_hook", "started", "stop_reason", "store",
-        "suspension", "system", "thinking_level", "tool_specs", "tools", "tools_run", "turn", "turnstile", "unprepared", "usage",
-        "usage_cost",
+        "resends", "resent", "run_id", "sequential", "shadow", "slow_hook", "started", "stop_reason", "store", "suspension",
+        "system", "thinking_level", "tool_specs", "tools", "tools_run", "turn", "turnstile", "unprepared", "usage", "usage_cost",
     )  # fmt: skip
     attempts: Any
     """The conversation's failures in a row. Set only where the plan has a recovery."""
@@ -98,8 +109,6 @@ class RunState(Waits):
         self.suspension: Any = None
         self.pending: tuple[PendingApproval, ...] = ()
         self.turnstile: asyncio.Lock | None = None
-        self.shaping = False
-        """Whether the run's own task, which delivers events, waits for hooks that shape one."""
         self.outbox: list[Event | asyncio.Future[None] | Callable[[], Awaitable[Event | None]]] = []
 
     def set_id(self, run_id: str) -> None:
@@ -200,15 +209,20 @@ class RunState(Waits):
         self.store = history.append
         self.first_message = len(history)
 
-    def note(self, verdict: str, reason: str, call_id: str | None = None, **by: str | None) -> DecisionRecord:
-        """Record something that the core itself mended, or that happened on behalf of a hook (`by`: fields of its record)."""
+    def note(
+        self, verdict: str, reason: str, call_id: str | None = None, recorded: bool = False, **by: str | None
+    ) -> DecisionRecord:  # fmt: skip
+        """Record something that the core itself mended, or that happened on behalf of a hook (`by`: fields of its record).
+
+        What is `recorded` is in the journal already, and a run that goes on tells it again.
+        """
         where = {"hook": "beforehand", "where": "core", "seam": "repair", **by}
         entry = DecisionRecord(
             verdict=verdict, reason=reason, digest=None, duration=0.0, reversible=self.irreversible, run_id=self.run_id,
             loop=self.loop, turn=self.turn, call_id=call_id, **where,  # type: ignore[arg-type]
         )  # fmt: skip
         self.decisions.append(entry)
-        if self.journal is not None:
+        if self.journal is not None and not recorded:
             self.journal.note(entry)
         if self.observed is not None:
             self.observed.noted(self, DecisionMade(record=entry, **self.event_fields()))
@@ -253,12 +267,14 @@ class RunState(Waits):
         """Deliver an event. While tool bodies run in tasks of their own, the run's own task delivers for them, in order."""
         if self.over:  # a late result of something that was left behind
             return
-        if self.aside and (not self.batching or self.shaping) and self.is_aside:
+        if self.aside and (shaping := _shaping.get()) is not None and shaping.run is self and not shaping.over:
+            async with shaping.turnstile:
+                await self.events.emit(event)
+        elif self.aside and not self.batching and self.is_aside:
             if self.turnstile is None:
                 self.turnstile = asyncio.Lock()
             async with self.turnstile:  # a hook may have several calls under way, and the run's own task cannot deliver
-                if not self.shaping:
-                    await self.deliver()
+                await self.deliver()
                 await self.events.emit(event)
         elif self.batching and asyncio.current_task() is not self.task:
             delivered = asyncio.get_running_loop().create_future()
@@ -283,14 +299,15 @@ class RunState(Waits):
 
     async def _shaped(self, make: Callable[[], Awaitable[Event | None]]) -> Event | None:
         """An event that hooks have a say in. What they do meanwhile has events too, which must not wait for this one."""
-        outer, self.shaping = self.shaping, True
+        shaping = _Shaping(self)
+        token = _shaping.set(shaping)
         try:
             return await make()
         finally:
-            self.shaping = outer
-            if self.turnstile is not None and self.turnstile.locked():
-                async with self.turnstile:  # a listener that has been told of such an event is not told of another meanwhile
-                    pass
+            _shaping.reset(token)
+            shaping.over = True
+            async with shaping.turnstile:  # a listener that is being told of such an event is told of no other meanwhile
+                pass
 
     def wire_event(self, name: str, fields: dict[str, Any]) -> None:
         """An opt-in event from the model adapter. Delivered in order, before the next thing the run does."""

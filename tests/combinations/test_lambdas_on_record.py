@@ -239,3 +239,65 @@ async def test_a_recorded_ruling_of_a_lambda_runs_no_sandbox(tmp_path: Path) -> 
     came = came_to(await maker(place, "before_tool_call", [], only=("work",))(again).resume("R"))
     assert came["messages"] == expected["messages"]
     assert again.effects == []
+
+
+async def test_what_is_not_known_of_a_lambdas_call_is_recorded_once_however_often_the_run_goes_on(tmp_path: Path) -> None:
+    place = workspace(tmp_path, "await adf.pay(amount=3)", request=True)
+    make = maker(place, "before_provider_call", [])
+    await make(World(tmp_path / "whole.db")).run("go", run_id="R")
+    records, of = all_records(tmp_path / "whole.db"), parents(tmp_path / "whole.db")
+    begun = next(k for k, r in enumerate(records, 1) if r.kind == "intent")
+    cut(records[:begun], of, tmp_path / "cut.db").close()
+    for _ in range(4):
+        again = World(tmp_path / "cut.db")
+        result = await make(again).resume("R", check=False)
+        assert again.effects == [] and "Whether it took effect is not known" in str(result.error)
+        assert [d.verdict for d in result.decisions if d.call_id == "lambda_1/1"] == ["Uncertain"]
+    noted = [r for r in all_records(tmp_path / "cut.db") if r.kind == "note" and r.data["verdict"] == "Uncertain"]
+    assert len(noted) == 1
+
+
+TWO_MODELS = """
+export async function gate({request}) {
+  const answers = await Promise.all([1, 2].map(async (n) => {
+    await adf.look({n})
+    return adf.model_invoke({prompt: "The same?", system: "Aside.", model: `openai:model-${n}`})
+  }))
+  return {...request, system: answers.join()}
+}"""
+
+
+async def test_one_question_put_to_two_models_has_the_answer_of_each(tmp_path: Path) -> None:
+    place = workspace(tmp_path, "")
+    (tmp_path / "agent" / "lib" / "two.ts").write_text(TWO_MODELS)
+
+    def make(world: World, last: int) -> Agent:
+        other = asyncio.Event()
+
+        @tool(replay="safe")
+        async def look(n: int) -> str:
+            if n == last:
+                await other.wait()
+            return f"{n}"
+
+        def says(answer: str, name: str) -> FunctionModel:
+            def reply(request: Any) -> Any:
+                other.set()
+                return text(answer)
+
+            return FunctionModel(reply, name=name)
+
+        gate = Lambda("lib/two.ts:gate", seam="before_provider_call", workspace=place, timeout=60, name="gate")
+        agent = Agent(model=says("done", "main"), tools=[look], hooks=[gate], journal=world.journal)
+        for n in (1, 2):
+            agent.plan.resolved[f"openai:model-{n}"] = says(f"answer {n}", f"model-{n}")
+        return agent
+
+    await make(World(tmp_path / "whole.db"), last=1).run("go", run_id="R")
+    records, of = all_records(tmp_path / "whole.db"), parents(tmp_path / "whole.db")
+    answered = [k for k, r in enumerate(records, 1) if r.kind == "direct"]
+    assert [records[k - 1].data["model"] for k in answered] == ["model-2", "model-1"]
+    cut(records[: answered[0]], of, tmp_path / "cut.db").close()
+    again = make(World(tmp_path / "cut.db"), last=0)
+    await again.resume("R")
+    assert [request.system for request in again.plan.model.requests] == ["answer 1,answer 2"]

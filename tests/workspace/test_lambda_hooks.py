@@ -271,6 +271,38 @@ async def test_what_a_lambda_does_about_a_tools_progress_is_told_while_it_is_ask
     assert told == [*started, "tool_execution_update", "tool_execution_end"]
 
 
+@pytest.mark.parametrize("judged_by", ["python", "lambda"])
+async def test_progress_of_a_tool_that_a_lambda_has_called_is_judged_and_told(place, judged_by):
+    first = write(place, "py", "async def hook(c):\n    await adf.search()\n    return c['request']", "")
+    (place / "lib" / "judge.py").write_text(
+        "async def hook(c):\n    if c['partial']:\n        await adf.loop_inject(content='seen')\n"
+        "        await adf.note_down(what=c['content'])"
+    )
+    told = []
+
+    @tool
+    async def note_down(what: str) -> str:
+        return what
+
+    @tool
+    async def search(ctx: ToolContext) -> str:
+        ctx.update("half")
+        return "found"
+
+    asks = Lambda(first, seam="before_provider_call", workspace=place, timeout=60)
+    if judged_by == "lambda":
+        judge = Lambda("lib/judge.py:hook", seam="after_tool_call", workspace=place, timeout=60, tools=["search"])
+    else:
+        judge = hook.after_tool_call(tools=["search"])(lambda outcome: None)
+    talk = Agent(model=ScriptedModel([text("done")]), tools=[search, note_down], hooks=[asks, judge]).conversation()
+    for name in ("tool_execution_start", "tool_execution_update", "tool_execution_end"):
+        talk.on(name, lambda event: told.append(event.type))
+    talk.on("decision", lambda event: told.append(event.record.verdict))
+    await talk.run("go")
+    progress = ["Injected", "tool_execution_start", "tool_execution_end"] if judged_by == "lambda" else []
+    assert told == ["tool_execution_start", *progress, "tool_execution_update", "tool_execution_end", "Replace"]
+
+
 @both
 async def test_an_abort_while_a_lambda_runs_ends_the_run_and_nothing_lands_later(place, language):
     source = write(

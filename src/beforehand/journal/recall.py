@@ -302,18 +302,18 @@ class Recall:
         spent(run, data)
         return _text_of(data)
 
-    def past_aside(self, run: Any, by: str, digest: str) -> str | None:
+    def past_aside(self, run: Any, by: str, model: str, digest: str) -> str | None:
         """The recorded answer to this question of a lambda, which a process asked that ended before the lambda did."""
         data = None if self.past is None else self.past.beside.get(by)
-        if data is None or data["digest"] != digest:
+        if data is None or (data["model"], data["digest"]) != (model, digest):
             return None
         spent(run, data)
         return _text_of(data)
 
-    def past_asides(self, prefix: str) -> dict[str, str]:
-        """The digests of the questions of this lambda that have been answered, by who asked."""
+    def past_asides(self, prefix: str) -> dict[str, tuple[str, str]]:
+        """The questions of this lambda that have been answered, by who asked: the model's name and the request's digest."""
         beside = {} if self.past is None else self.past.beside
-        return {by: data["digest"] for by, data in beside.items() if by.rpartition("/ask_")[0] == prefix}
+        return {by: (data["model"], data["digest"]) for by, data in beside.items() if by.rpartition("/ask_")[0] == prefix}
 
     def past_compaction(self) -> tuple[int, int] | None:
         """How many messages were to become a summary before the request that is being prepared, and its tokens without that.

@@ -15,6 +15,7 @@ from ..errors import RunError, Stop
 from ..events import DecisionMade
 from ..intents import is_on_record, replay_policy, why_not_begun
 from ..messages import Request, clean
+from ..models.base import Model
 from ..sandbox import BridgeRefused
 from ..seams import BY_NAME
 from ..shadow import WATCHING
@@ -128,13 +129,13 @@ class Caller:
         holder = None if self.run.journal is None else self.run.journal.past_call(self.prefix)
         return () if holder is None else holder.inner
 
-    def next_ask(self, request: Request) -> str:
+    def next_ask(self, request: Request, model: Model) -> str:
         """Who asks the model: this caller, for the nth time. What has been answered before keeps its number, as calls do."""
         journal, made = self.run.journal, self._made
-        answered: dict[str, str] = {} if journal is None else journal.past_asides(self.prefix)
-        digest = digest_of(request_value(request)) if answered else ""
+        answered: dict[str, tuple[str, str]] = {} if journal is None else journal.past_asides(self.prefix)
+        this = (model.name, digest_of(request_value(request))) if answered else None
         asked = (f"{self.prefix}/ask_{n}" for n in count(1))
-        again = (by for by, was in answered.items() if was == digest and by not in made)
+        again = (by for by, was in answered.items() if was == this and by not in made)
         by = next(again, None) or next(by for by in asked if by not in made and by not in answered)
         made.add(by)
         return by

@@ -110,7 +110,7 @@ async def model_invoke(caller: Caller, argument: Mapping[str, Any]) -> str:
             model = run.plan.resolve_model(str(argument["model"]))
         except ConfigError as error:
             raise BridgeRefused("INVALID_INPUT", str(error)) from None
-    left, by = caller.errand(), caller.next_ask(request)
+    left, by = caller.errand(), caller.next_ask(request, model)
 
     async def ask() -> str:
         question.set((run, by))  # in the task of this question alone
