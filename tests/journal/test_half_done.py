@@ -455,3 +455,34 @@ async def test_nobody_is_asked_for_the_key_of_a_request_that_is_past(tmp_path: P
     asked.clear()
     assert (await resumed(agent_at(path, *hooks, **options))).text == "done"
     assert asked == [2, 2]
+
+
+@pytest.mark.parametrize(("about_it", "seam"), [(Interrupt("not that", resend=True), "finish_turn"), (None, "authorize_request")])
+async def test_a_turn_that_has_what_a_hook_queued_does_not_take_what_came_after_it(
+    tmp_path: Path, about_it: Interrupt | None, seam: str
+) -> None:
+    """What hooks at 10 said of the one message is not taken for what they say of the other."""
+    asked: list[str] = []
+
+    def guard(incoming: Any) -> Any:
+        asked.append(incoming.message.text)
+        return {"go": Queue("a note"), "a note": about_it}.get(incoming.message.text)
+
+    def more(context: Any) -> None:
+        if not said:
+            said.append("and this")
+            talk.steer("and this")
+
+    said: list[str] = []
+    hooks = [Hook(seam="on_message", fn=guard, name="guard"), Hook(seam=seam, fn=more, name="more")]  # type: ignore[arg-type]
+    async with agent_at(tmp_path / "whole.db", *hooks) as agent:
+        talk = agent.conversation()
+        whole = await talk.run("go", run_id="R")
+    assert "and this" in [m.text for m in whole.messages]
+    path = cut_after(tmp_path / "whole.db", lambda r: r.kind == "queued" and r.data["message"].get("content") == "and this")
+    length = len(all_records(path))
+    asked.clear()
+    assert (await resumed(agent_at(path, *hooks))).messages == whole.messages
+    assert "and this" in asked
+    for record in all_records(tmp_path / "whole.db")[length:-1]:
+        assert (await resumed(agent_at(cut_at(tmp_path / "whole.db", record.n), *hooks))).messages == whole.messages, record.n

@@ -117,7 +117,8 @@ class Recall:
         for queue in (run.queues.steering, run.queues.follow_up):
             self._left += queue  # what the turn before took, and did not come to
             queue.clear()
-        began = False
+        assert self.past is not None
+        began, to_judge = False, len(self.past.prompts)
         taken: list[int | None] = []
         for item in self.line:
             if item.kind == "turn" and began:
@@ -132,6 +133,11 @@ class Recall:
                 return
             elif item.kind != "ruling" or item.data["seam"] in AFTER_TAKING:
                 return
+            elif began and item.data["seam"] == "on_message":
+                interrupted = any([verdict["is"] == "Interrupt" for verdict, *_ in item.data.get("heard", ())])
+                to_judge = -1 if interrupted else to_judge - 1
+        if to_judge < 0:
+            return  # an interrupt, or what a hook queued: the first turn had looked into the queues by then, and they were empty
         self._requeued = True
         self.requeue(run, taken)
 
