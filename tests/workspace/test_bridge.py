@@ -229,6 +229,14 @@ async def test_files_that_hold_lambdas_can_be_written_where_the_owner_says_so(pl
     assert (place / "lib" / "new.py").read_text() == "x = 1"
 
 
+@pytest.mark.parametrize("path", ["lib/start.py", "lib/start.PY", "lib/new.Ts", "lib/new.jS"])
+async def test_no_lambda_writes_what_could_run_in_whatever_case_its_name_is(place, path):
+    """Where a file system does not tell them apart `start.PY` is `start.py`."""
+    with pytest.raises(BridgeRefused) as caught:
+        await bridge_of(Workspace(place))("fs_write", {"path": path, "content": "x = 1"})
+    assert caught.value.code == "PROTECTION_DENIED"
+
+
 async def test_values_are_kept_from_one_call_to_the_next(place):
     (place / "lib" / "start.py").write_text("""
 async def main(a):

@@ -65,7 +65,7 @@ async def fs_list(place: Place, argument: Mapping[str, Any]) -> Any:
 
 def _changeable(place: Place, path: str, *, delete: bool = False) -> None:
     real = place.workspace.folder.resolve(path)
-    if not place.workspace.code_writable and any(p.endswith(LAMBDA_SUFFIXES) for p in (path, *real[-1:])):
+    if not place.workspace.code_writable and any(p.lower().endswith(LAMBDA_SUFFIXES) for p in (path, *real[-1:])):
         raise BridgeRefused("PROTECTION_DENIED", f"{path!r} can hold lambdas, and a lambda cannot change what runs")
     if place.authorized:
         return
