@@ -118,7 +118,8 @@ class RunLog(Stored):
         """A turn begins with these messages. Those from the queues are recorded: nothing else would bring them back."""
         self.intake.begins(incoming)
         if self._next("turn") is None:
-            self.add("turn", {"number": run.turn, "cause": cause, **self.waiting.taken_first(incoming, cause)})
+            first = {} if cause is not None else {"incoming": len(incoming)}
+            self.add("turn", {"number": run.turn, "cause": cause, **first, **self.waiting.taken_first(incoming, cause)})
 
     def took(self, messages: Sequence[Message]) -> None:
         """The first turn took these messages from the queue, after its prompts."""

@@ -6,6 +6,7 @@ they run side by side.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -117,8 +118,8 @@ class Recall:
         for queue in (run.queues.steering, run.queues.follow_up):
             self._left += queue  # what the turn before took, and did not come to
             queue.clear()
-        assert self.past is not None
-        began, to_judge = False, len(self.past.prompts)
+        began = False
+        to_judge: float = math.inf  # how many messages hooks have yet to judge before the first turn looks into the queues
         taken: list[int | None] = []
         for item in self.line:
             if item.kind == "turn" and began:
@@ -128,6 +129,7 @@ class Recall:
                 if item.kind == "took" or item.data["cause"] is not None:
                     return  # others take all they take as they begin
                 began, taken = True, item.data.get("queued", taken)
+                to_judge = item.data.get("incoming", to_judge)
             elif item.kind == "failed" and not began:
                 self._put_back(run.queues, item.data)
                 return
@@ -137,7 +139,7 @@ class Recall:
                 interrupted = any([verdict["is"] == "Interrupt" for verdict, *_ in item.data.get("heard", ())])
                 to_judge = -1 if interrupted else to_judge - 1
         if to_judge < 0:
-            return  # an interrupt, or what a hook queued: the first turn had looked into the queues by then, and they were empty
+            return  # an interrupt, or what a hook queued: the turn had looked into the queues by then, and they were empty
         self._requeued = True
         self.requeue(run, taken)
 
