@@ -128,12 +128,6 @@ def is_key(key: bytes, facts: dict[str, Any], last: tuple[Any, ...] | None) -> b
     )
 
 
-def none_fits(key: bytes, facts: dict[str, Any], runs: Iterable[tuple[Any, ...]]) -> bool:
-    """Whether nothing that is signed in a journal fits this key. `facts` and `runs` are those of its `Contents`."""
-    fits = any([sealed == seal(key, run_id, count, head) for _, run_id, count, head, sealed, _ in runs])
-    return not fits and not is_key(key, facts, None)
-
-
 def no_key(where: Any) -> str:
     return f"{where} is signed: give the key it was made with (--key-env NAME on the command line)"
 
