@@ -202,7 +202,7 @@ async def _stands_for_another(run: RunState, call: Call, past: Any) -> bool:
     then = then or OTHERWISE
     if begun:
         call.compared = True
-        call.settle("uncertain", CHANGED.format(name=call.name, then=then) + (UNKNOWN if past.outcome is None else ""))
+        call.settle("uncertain", _not_run(call, past, then))
         return True
     await run.journal.go_live(run)
     past.forget_decisions()
@@ -222,6 +222,10 @@ def why_not_begun(run: RunState, call: Call) -> str | None:
     if past is None or not _began(past) or is_on_record(run, call):
         return None
     then = past.name if past.name != call.name else OTHERWISE
+    return _not_run(call, past, then)
+
+
+def _not_run(call: Call, past: Any, then: str) -> str:
     return CHANGED.format(name=call.name, then=then) + (UNKNOWN if past.outcome is None else "")
 
 
@@ -237,7 +241,7 @@ def _same_arguments(call: Call, past: Any) -> bool:
     if call.tool is not None:
         with contextlib.suppress(InvalidArguments):
             made.append(call.tool.validate(call.part.arguments))
-    if past.intent is None and past.outcome is None:
+    if not _began(past):
         return len(made) == 1 or digest_of(known) == digest_of(made[-1])  # what is not valid does not come to its hooks
     recorded = {digest_of(known), past.intent["digest"]} if past.intent is not None else {digest_of(known)}
     return not recorded.isdisjoint([digest_of(args) for args in made])
