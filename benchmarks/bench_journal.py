@@ -1,4 +1,7 @@
-"""What the journal costs: a turn with one tool call, with and without it, and how fast a long run goes on from its record."""
+"""What the journal costs: a turn with one tool call, with and without it, and how fast a long run goes on from its record.
+
+What has a bound is told as it was measured, and in brackets at the pace of the machine that the bound was stated for (`pace.py`).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ import asyncio
 import gc
 import os
 import resource
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -20,6 +22,8 @@ from beforehand import Agent, Hook, Limits, hook, tool
 from beforehand.journal import Journal
 from beforehand.seams import SEAMS
 from beforehand.testing import ScriptedModel, text, tool_call
+
+from pace import Paced
 
 TURNS = 1000
 
@@ -65,17 +69,19 @@ def cpu(one: Agent, run_id: str) -> float:
 
 def beside_each_other(folder: Path, rounds: int = 20) -> None:
     """A turn without the journal and with it, in turns: what else the machine does hits both."""
-    off, normal = [], []
+    off, normal, above = Paced(), Paced(), Paced()
     for number in range(rounds):
-        off.append(cpu(agent(ScriptedModel(script(TURNS))), f"r{number}"))
+        for paced in (off, normal, above):
+            paced.begin()
+        off.end(cpu(agent(ScriptedModel(script(TURNS))), f"r{number}"))
         journal = Journal(folder / f"n{number}.db", durability="normal")
-        normal.append(cpu(agent(ScriptedModel(script(TURNS)), journal=journal), f"r{number}"))
+        normal.end(cpu(agent(ScriptedModel(script(TURNS)), journal=journal), f"r{number}"))
+        above.end(normal.measured[-1] - off.measured[-1])
         journal.close()
-    above = statistics.median([b - a for a, b in zip(off, normal, strict=True)])
-    print(f"turn, journal off       {min(off):8.1f} µs CPU, the best of {rounds} runs of {TURNS}")
+    print(f"turn, journal off       {off.best:8.1f} µs CPU, the best of {rounds} runs of {TURNS} ({off.at_reference:.1f})")
     print(
-        f'turn, "normal"          {min(normal):8.1f} µs CPU, {min(normal) - min(off):.1f} above off (bound 150; '
-        f"in the median of neighbouring runs {above:.1f})"
+        f'turn, "normal"          {normal.best:8.1f} µs CPU, {normal.best - off.best:.1f} above off '
+        f"({above.at_reference:.1f} in the median of neighbouring runs; bound 150)"
     )
 
 
@@ -105,18 +111,25 @@ def main() -> None:
         began = time.perf_counter()
         asyncio.run(agent(ScriptedModel([]), journal=journal).resume("r0"))
         print(f"result of a finished run of {TURNS} turns  {time.perf_counter() - began:.3f} s")
-        cut = _without_end(journal, folder / "cut.db")
-        took = asyncio.run(resumed(agent(ScriptedModel([text("done")]), journal=cut)))
-        print(f"resume of a run of {TURNS} turns           {took:.3f} s (bound 0.5)")
+        goes_on(f"resume of a run of {TURNS} turns", journal, folder)
         replies = [*[tool_call("read", {"a": i, "b": 1}, id=f"c{i}") for i in range(TURNS)], text("done")]
         hooked: dict[str, Any] = {"tools": [read], "hooks": HOOKS}
         big = Journal(folder / "big.db", durability="normal")
         asyncio.run(agent(ScriptedModel(replies), journal=big).replace(**hooked).run("go", run_id="r0"))
-        cut = _without_end(big, folder / "bigcut.db")
-        took = asyncio.run(resumed(agent(ScriptedModel([text("done")]), journal=cut).replace(**hooked)))
-        print(f"the same with hooks at every seam and results of 20 KB  {took:.3f} s (bound 0.5)")
+        goes_on("the same with hooks at every seam and results of 20 KB", big, folder, **hooked)
         many(folder)
         reading(folder)
+
+
+def goes_on(what: str, journal: Journal, folder: Path, times: int = 5, **options: Any) -> None:
+    """Resume a run without its end, so many times."""
+    paced = Paced()
+    for number in range(times):
+        cut = _without_end(journal, folder / f"cut-{journal.path.stem}-{number}.db")
+        paced.begin()
+        paced.end(asyncio.run(resumed(agent(ScriptedModel([text("done")]), journal=cut).replace(**options))))
+        cut.close()
+    print(f"{what:<54}  {paced.best:.3f} s, the best of {times} ({paced.at_reference:.3f}; bound 0.5)")
 
 
 async def resumed(one: Agent) -> float:
@@ -157,15 +170,15 @@ def many(folder: Path, runs: int = 1000, turns: int = 5) -> None:
         print(f"  {name:12} {took:6.2f} s, {each:6.0f} µs a turn; the longest turn of the event loop {longest:.3f} s")
 
 
-def command(*words: str) -> tuple[float, float]:
-    """Seconds that a process takes from start to end, and seconds of CPU: the best of seven."""
-    wall = cpu = float("inf")
+def command(*words: str) -> tuple[Paced, Paced]:
+    """Seconds that a process takes from start to end, and seconds of CPU, of seven."""
+    wall, cpu = Paced(), Paced()
     for _ in range(7):
         before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
         subprocess.run([sys.executable, *words], stdout=subprocess.DEVNULL, check=True)
-        wall = min(wall, time.perf_counter() - began)
+        wall.end(time.perf_counter() - began)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        cpu = min(cpu, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        cpu.end(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     return wall, cpu
 
 
@@ -183,17 +196,19 @@ def reading(folder: Path) -> None:
         many.append(many.open_run(f"run-{number}", (start.kind, start.at, start.body)), [(end.kind, end.at, end.body)])
     many.close()
     python = command("-c", "pass")
-    print(f"Python itself takes {python[0]:.3f} s to start and end ({python[1]:.3f} CPU); above that take:")
+    print(f"Python itself takes {python[0].best:.3f} s to start and end ({python[1].best:.3f} CPU); above that take:")
     for name, words, bound in (
         ("import beforehand", ("-c", "import beforehand"), ""),
         ("beforehand --version", ("-m", "beforehand", "--version"), ""),
-        (f"trace of {records} records", ("-m", "beforehand", "trace", "long", "--journal", str(path)), ", bound 0.3"),
+        (f"trace of {records} records", ("-m", "beforehand", "trace", "long", "--journal", str(path)), "; bound 0.3"),
         ("  the same as JSON", ("-m", "beforehand", "trace", "long", "--json", "--journal", str(path)), ""),
         ("  its hooks", ("-m", "beforehand", "trace", "long", "--hooks", "--journal", str(path)), ""),
         ("list of 10,000 runs", ("-m", "beforehand", "runs", "--journal", str(folder / "many.db")), ""),
     ):
-        wall, cpu = command(*words)
-        print(f"  {name:<40} {wall - python[0]:.3f} s ({cpu - python[1]:.3f} CPU{bound})")
+        took = command(*words)
+        wall, cpu = (whole.best - start.best for whole, start in zip(took, python, strict=True))
+        at_reference = took[0].at_reference - python[0].at_reference
+        print(f"  {name:<40} {wall:.3f} s ({at_reference:.3f}{bound}), {cpu:.3f} CPU")
 
 
 def _without_end(journal: Journal, path: Path) -> Journal:

@@ -6,7 +6,8 @@ Wall time, because most of it is spent in another process: p50 and p95 of single
 time of 100 at once. `spare` is a call that finds a worker waiting, `cold` one that has to start its own; `again` is a
 hundred that come when a hundred have come before. The processor time shows what 100 at once must cost: they cannot be done
 sooner than it takes divided by the cores. `an empty file` is Deno itself with our flags and environment and nothing to do,
-which no cold lambda can be faster than. Give the machine some quiet.
+which no cold lambda can be faster than. In brackets: at the pace of the machine that the bounds were stated for (`pace.py`).
+Give the machine some quiet.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from beforehand.frozen import freeze
 from beforehand.sandbox.deno import ENVIRONMENT, FLAGS, binary
 from beforehand.sandbox import SandboxLimits, Source, call, close_spares
 from beforehand.workspace.codec import from_adf, request_json
+
+from pace import Paced
 
 LIMITS = SandboxLimits(wall_time=60)
 PYTHON = Source(
@@ -73,30 +76,32 @@ async def settle() -> None:
     await asyncio.sleep(0.15)
 
 
-async def measure(source: Source, calls: int, *, spare: bool) -> list[float]:
-    original, times = request(), []
+async def measure(source: Source, calls: int, *, spare: bool) -> Paced:
+    original, times = request(), Paced()
     await once(source, original)
     for _ in range(calls):
         if spare:
             await settle()
         else:
             await close_spares()
-        times.append(await once(source, original))
+        times.begin()
+        times.end(await once(source, original))
     await close_spares()
-    return sorted(times)
+    return times
 
 
-async def at_once(source: Source, count: int) -> list[float]:
+async def at_once(source: Source, count: int) -> tuple[Paced, Paced]:
     """Seconds for so many calls at once: the first time, when one spare waits, and once the pool knows that so many may come."""
-    original, took = request(), []
+    original, first, again = request(), Paced(), Paced()
     await once(source, original)
-    for pause in (0.15, 12.0):
+    for pause, took in ((0.15, first), (12.0, again)):
         await asyncio.sleep(pause)
+        took.begin()
         began = perf_counter()
         await asyncio.gather(*[once(source, original) for _ in range(count)])
-        took.append(perf_counter() - began)
+        took.end(perf_counter() - began)
     await close_spares()
-    return took
+    return first, again
 
 
 def processor_time() -> float:
@@ -125,15 +130,20 @@ async def main(calls: int) -> None:
     for name, source in (("Python", PYTHON), ("TypeScript", SCRIPT)):
         for spare in (True, False):
             times = await measure(source, calls, spare=spare)
-            p50, p95 = times[len(times) // 2], times[int(len(times) * 0.95)]
+            in_order = sorted(times.measured)
+            p50, p95 = in_order[len(in_order) // 2], in_order[int(len(in_order) * 0.95)]
             label = f"{name}, {'spare' if spare else 'cold'}"
-            print(f"{label:18}  p50 {p50 * 1e3:7.1f} ms   p95 {p95 * 1e3:7.1f} ms   best {times[0] * 1e3:6.1f} ms")
+            print(
+                f"{label:18}  p50 {p50 * 1e3:7.1f} ms ({times.at_reference * 1e3:.1f})   p95 {p95 * 1e3:7.1f} ms   "
+                f"best {times.best * 1e3:6.1f} ms"
+            )
     for name, source in (("Python", PYTHON), ("TypeScript", SCRIPT)):
         before = processor_time()
         first, again = await at_once(source, 100)
         await asyncio.sleep(0.2)  # until the last processes have been collected
         print(
-            f"{name + ', 100 at once':24}  {first:6.2f} s   again {again:5.2f} s   "
+            f"{name + ', 100 at once':24}  {first.best:6.2f} s ({first.at_reference:.2f})   "
+            f"again {again.best:5.2f} s ({again.at_reference:.2f})   "
             f"processor time of both {processor_time() - before:5.2f} s"
         )
     wall, processor = empty_file(20)
