@@ -214,7 +214,7 @@ async def test_records_are_written_in_the_order_in_which_they_were_put_down(tmp_
         first = asyncio.create_task(buffer.write())
         for _ in range(5):
             await asyncio.sleep(0)
-        assert not first.done(), "it waits in a thread, until the other process has written"
+        assert not first.done(), "it waits until the other process has written"
         buffer.add("note", 1)
         other.execute("COMMIT")
         await asyncio.sleep(0)  # now it would be written with the next turn of the event loop
@@ -225,6 +225,34 @@ async def test_records_are_written_in_the_order_in_which_they_were_put_down(tmp_
         await buffer.give_up()
         assert [r.data for r in journal.records(f"R{turn}")[1:]] == [0, 1, 2, 3]
     assert verify(journal) == []
+    other.close()
+    journal.close()
+
+
+def test_what_waits_for_another_process_is_written_though_the_event_loop_ends(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "runs.db", durability="normal")
+    head = journal.open_run("R", ("run", 1, b"{}"))
+    other = sqlite3.connect(tmp_path / "runs.db", isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    over = threading.Event()
+
+    def let_go() -> None:
+        over.wait()
+        other.execute("COMMIT")
+
+    thread = threading.Thread(target=let_go)
+    thread.start()
+
+    async def main() -> None:
+        going = asyncio.create_task(journal.write(head, [("note", 2, b"{}")]))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not going.done()
+        over.set()
+
+    asyncio.run(main())
+    assert [r.kind for r in journal.records("R")] == ["run", "note"]
+    thread.join()
     other.close()
     journal.close()
 

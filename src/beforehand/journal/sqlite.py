@@ -20,7 +20,7 @@ from .opening import BEGIN_LOG, BUSY_SECONDS, JournalBusy, RunExists, as_error, 
 from .connection import Connection
 from .contents import SqliteContents
 from .files import Files
-from .late import Late
+from .late import Late, when_free
 from .layout import Layout
 from .queries import Head as Head
 from .queries import P, Queries, T
@@ -224,6 +224,9 @@ class Journal(Queries):
         """Add records to a run, all or none, and move `head` on. Others may have added to it meanwhile."""
         if wait == 0 and head.late is not None and head.late.entries:
             raise JournalBusy(f"the journal {self.path} is being written by another process")
+        self._append_to(head, entries, wait)
+
+    def _append_to(self, head: Head, entries: Sequence[Entry], wait: float) -> None:
         head.records, head.hash = self._commit(wait, self._append, head, entries)
 
     def _append(self, db: sqlite3.Cursor, head: Head, entries: Sequence[Entry]) -> tuple[int, bytes]:
@@ -271,15 +274,12 @@ class Journal(Queries):
 
     async def begin(self, run_id: str, entry: Entry, parent: str | None = None) -> tuple[Head, Lease]:
         """`open_run` that never holds up the event loop. The run is held as well."""
-        try:
-            head = self.open_run(run_id, entry, parent, wait=0)
-        except JournalBusy:
-            head = await asyncio.to_thread(self.open_run, run_id, entry, parent)
+        head = await when_free(lambda: self.open_run(run_id, entry, parent, wait=0))
         self._files.check()
         return head, self.lease(run_id, head.row)
 
     async def write(self, head: Head, entries: Sequence[Entry], durable: bool = False) -> None:
-        """`append` that never holds up the event loop: if another process is writing, the wait is in a thread.
+        """`append` that never holds up the event loop: if somebody else is writing, it is tried again.
 
         Records of a run are written in the order in which they came. With `durable` it then waits for the disk, as far as the
         journal is asked to.
@@ -288,7 +288,7 @@ class Journal(Queries):
             try:
                 self.append(head, entries, wait=0)
             except JournalBusy:
-                head.late = head.late or Late(lambda some: self.append(head, some))
+                head.late = head.late or Late(lambda some, wait: self._append_to(head, some, wait))
                 head.late.entries += entries
         if head.late is not None:
             await head.late.written()
