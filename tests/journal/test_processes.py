@@ -649,12 +649,15 @@ ON_A_FULL_DISK = """
         return found
 
     (folder / "ballast").write_bytes(bytes(100_000))
-    result = asyncio.run(make().run("go", run_id="R", check=False))
+    agent = make()
+    result = asyncio.run(agent.run("go", run_id="R", check=False))
     assert result.stop_reason == "error" and isinstance(result.error, JournalError), result
     free = os.statvfs(folder).f_bavail * os.statvfs(folder).f_frsize
     assert free < 20_000, f"{free} bytes are free"
     print(effects, intents(), result.error)
     (folder / "ballast").unlink()
+    asyncio.run(agent.aclose())
+    assert not (folder / "runs.db-wal").exists(), "closed, though somebody has the error: the last one out takes the log along"
     enough = True
     print(asyncio.run(make().resume("R")).text, intents() == effects)
 """

@@ -138,6 +138,8 @@ class Journal(Queries):
         with self._lock, self._syncing:
             if self._wal is not None:
                 os.close(self._wal)
+            if self._writer is not None:
+                self._writer.close()  # while it has a statement, such as one that failed, SQLite keeps the file open
             if self._db is not None:
                 self._db.close()
             self._db = self._writer = self._wal = None
