@@ -134,6 +134,19 @@ class TestWorker:
         for worker in workers:
             assert await asyncio.to_thread(worker.stop) == 0
 
+    @on_files
+    async def test_it_holds_over_workers_that_look_into_a_file_at_once(self, tmp_path):
+        url, effects = f"sqlite:///{tmp_path}/runs.db", tmp_path / "effects"
+        options = ("--queue-concurrency", "1")
+        workers = [await asyncio.to_thread(Worker(url, effects, *options).ready) for _ in "123"]
+        async with Engine(url) as engine:
+            ids = [await engine.submit("dozer", "0.2") for _ in range(16)]  # each end is a moment at which all may take the next
+            for run_id in ids:
+                assert (await engine.result(run_id, timeout=150)).text == "awake"
+        assert [line.split()[2] for line in effects.read_text().splitlines()] == ["began", "ended"] * 16  # one after the other
+        for worker in workers:
+            assert await asyncio.to_thread(worker.stop) == 0
+
 
 class TestRecordedRuns:
     async def test_the_commands_about_recorded_runs_take_a_database_and_an_answer_wakes_the_run(self, url, tmp_path):

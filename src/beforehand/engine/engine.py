@@ -238,7 +238,7 @@ class Engine:
             self.worker_id = _some_id()
         try:
             await asyncio.to_thread(self._client.known_agents)  # makes the tables
-            workers = Workers(self.place.dbos_url, self.worker_id)
+            workers = Workers(self.place.dbos_url, self.worker_id, None if self.place.shared else self.place.turn)
             workers.launch(self._carrier.carry, agents)
         except BaseException:
             await asyncio.to_thread(self.place.die, self.worker_id)

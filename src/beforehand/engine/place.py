@@ -18,6 +18,9 @@ from ..journal.pgopening import connect, is_postgres, psycopg, shown
 
 SQLITE = "sqlite:///"
 
+TURNS = 1 << 32
+"""Where the locks of who takes work begin, behind those of all workers."""
+
 _OF_PATHS = "/\\:"
 """What may stand in a path, of the signs that have a meaning in an address."""
 
@@ -81,8 +84,14 @@ class Place:
                 if taken:
                     db.execute("SELECT pg_advisory_unlock(%s, %s)", (WORKER_LOCK, number))
             return
+        with self._taken(worker, number) as taken:
+            yield taken
+
+    @contextlib.contextmanager
+    def _taken(self, name: str, number: int) -> Iterator[bool]:
+        """Whether a lock beside the file was free. While this is open, nobody else gets it."""
         try:
-            lease = self._leases.take(worker, number)
+            lease = self._leases.take(name, number)
         except RunBusy:
             yield False
             return
@@ -90,6 +99,10 @@ class Place:
             yield True
         finally:
             lease.release()
+
+    def turn(self, queue: str) -> contextlib.AbstractContextManager[bool]:
+        """Whether it is this worker's turn to take work from a queue. While this is open, no other one has it. For SQLite."""
+        return self._taken(queue, TURNS + number_of(queue))
 
     def listen(self) -> Any:
         """A connection that hears of answers. `None` where there is nothing to listen to."""

@@ -9,6 +9,7 @@ import importlib
 import logging
 import threading
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from ..errors import ConfigError, JournalError, UsageError
@@ -26,6 +27,7 @@ GOING = ("ENQUEUED", "DELAYED", "PENDING")
 FAILED = ("ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED")
 
 Body = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
+Turn = Callable[[str], AbstractContextManager[bool]]
 
 _body: Body | None = None
 _registered = False
@@ -145,8 +147,9 @@ class Client:
 class Workers:
     """DBOS in this process, which runs workflows. One at a time: DBOS is the process's."""
 
-    def __init__(self, url: str, executor: str) -> None:
-        self._url, self._executor = url, executor
+    def __init__(self, url: str, executor: str, turn: Turn | None = None) -> None:
+        """With a `turn`, work is taken from a queue (by its name) only by whoever has it."""
+        self._url, self._executor, self._turn = url, executor, turn
 
     def launch(self, body: Body, agents: list[str]) -> None:
         """Take work from the queues of these agents, on the event loop that runs now."""
@@ -166,6 +169,8 @@ class Workers:
             library.DBOS(config=config)
             library.DBOS.listen_queues([queue_of(agent) for agent in agents])
             library.DBOS.launch()
+            if self._turn is not None:
+                _take_in_turn(self._turn)  # its threads look into the queues only after a moment
         except Exception as error:
             _body = None
             library.DBOS.destroy()
@@ -209,6 +214,21 @@ def _register(library: Any) -> None:
         async def carry(work: dict[str, Any]) -> dict[str, Any]:
             assert _body is not None
             return await _body(library.DBOS.workflow_id, work)
+
+
+def _take_in_turn(turn: Turn) -> None:
+    """Let DBOS take work only while this worker has its turn, else nothing, until it looks again.
+
+    In SQLite it counts what goes on before its transaction begins: two workers that count at once would pass every limit.
+    """
+    system = importlib.import_module("dbos._dbos")._get_dbos_instance()._sys_db
+    take = system.start_queued_workflows
+
+    def in_turn(queue: Any, *args: Any, **options: Any) -> Any:
+        with turn(queue.name) as mine:
+            return take(queue, *args, **options) if mine else ([], None)
+
+    system.start_queued_workflows = in_turn
 
 
 def _quiet() -> None:
