@@ -312,15 +312,13 @@ def load_file(path: Path, what: str) -> Any:
         raise ConfigError(
             f"{error.filename or path}:{error.lineno or 0}: {error.msg}: correct the file, then try again"
         ) from error
-    except Exception as error:
-        said = " ".join(str(error).split())
-        raise ConfigError(
-            f"{_line_of(error, path)}: {type(error).__name__}: {said}: the {what} file could not be imported"
-        ) from error
+    except (Exception, SystemExit) as error:  # a file that ends the process would end it without an error
+        said = ": ".join([type(error).__name__, *filter(None, [" ".join(str(error).split())])])
+        raise ConfigError(f"{_line_of(error, path)}: {said}: the {what} file could not be imported") from error
     return module
 
 
-def _line_of(error: Exception, path: Path) -> str:
+def _line_of(error: BaseException, path: Path) -> str:
     """Where in the user's file an exception came from."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [f.lineno for f in frames if _path(f.filename).resolve() == path.resolve()]

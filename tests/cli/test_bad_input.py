@@ -83,6 +83,7 @@ def test_a_file_that_is_missing(tmp_path: Path, option: str) -> None:
     [
         ("import re\nimport nothing_of_this_name\n", 2, "ModuleNotFoundError: No module named 'nothing_of_this_name'"),
         ("\n\nraise ValueError('first line\\nsecond line')\n", 3, "ValueError: first line second line"),
+        ("import sys\nsys.exit()\n", 2, "SystemExit: the hooks file could not be imported"),
         ("x = 1\ndef broken(:\n", 2, "invalid syntax"),
         (HOOK + "@hook.before_tol_call\ndef f(call): ...\n", 2, "no seam 'before_tol_call': did you mean 'before_tool_call'?"),
         (HOOK + "@hook.before_tool_call\ndef f(): ...\n", 2, "takes (), but is called with one argument, the PendingCall"),
