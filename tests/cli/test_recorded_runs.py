@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import pty
+import shlex
 import signal
 import sqlite3
 import subprocess
@@ -497,13 +498,47 @@ def test_what_a_model_or_a_tool_writes_cannot_steer_the_terminal(here: Path, run
 
 
 def test_a_person_who_answers_sees_what_would_not_be_seen(here: Path, run_here: Run) -> None:
-    hidden = "".join([chr(0xE0000 + ord(letter)) for letter in "--force"])
+    hidden = "".join([chr(0xE0000 + ord(letter)) for letter in "--force"]) + "\u034f\u3164\uffa0"
     asks = hook.before_tool_call(lambda call: Ask("May it?"))
     agent = Agent(model=ScriptedModel([looks(f"here{hidden}")]), tools=[look], hooks=[asks], journal=here / "runs.db")
     record(agent, "go", run_id="r")
     told = run_here("approvals")
-    assert r"here\U000e002d\U000e002d\U000e0066" in told.out
+    assert r"here\U000e002d\U000e002d\U000e0066" in told.out and r"\u034f\u3164\uffa0" in told.out
     assert json.loads(run_here("approvals", "--json").out)["pending"]["args"]["at"] == f"here{hidden}"
+
+
+def test_what_a_person_is_told_to_type_can_be_typed(here: Path, run_here: Run) -> None:
+    """Ids are whoever gave them; a shell takes each for one word, and does nothing else about it."""
+    run_id, call_id, name = "the  trip; $(id)", "c1  'x'; $(id)", "my runs.db"
+    asks = hook.before_tool_call(lambda call: Ask("May it?"))
+    model = ScriptedModel([tool_call("look", {"at": "x"}, id=call_id), text("seen")])
+    record(Agent(model=model, tools=[look], hooks=[asks], journal=here / name), "go", run_id=run_id)
+    shown = run_here("approvals", "--journal", name).out.splitlines()[0]
+    assert shlex.split(shown) == [run_id, call_id]
+    told = run_here("approvals", "--journal", name, "--answer", *shlex.split(shown), "approve")
+    assert told.code == 0, told.err
+    command = shlex.split(told.out.partition("`")[2].rpartition("`")[0])
+    assert command == ["beforehand", "resume", run_id, "--journal", str(here / name)]
+
+
+def test_the_run_inside_a_call_is_named_so_that_it_can_be_typed(here: Path, run_here: Run) -> None:
+    inner = Agent(model=ScriptedModel([text("found")]), name="finder")
+    model = ScriptedModel([tool_call("find", {"prompt": "x"}, id="c; $(id)"), text("done")])
+    record(Agent(model=model, tools=[inner.as_tool("find", "Find.")], journal=here / "runs.db"), "go", run_id="r")
+    (line,) = [line for line in run_here("trace", "r").out.splitlines() if "its own run" in line]
+    command = shlex.split(line.partition("its own run")[2])
+    assert command == ["beforehand", "trace", "r/c; $(id)"]
+    assert run_here(*command[1:]).code == 0
+
+
+def test_a_conversation_is_not_written_over_its_journal(here: Path, run_here: Run) -> None:
+    record(Agent(model=ScriptedModel([text("x")]), journal=here / "runs.db"), run_id="r")
+    (here / "link.jsonl").symlink_to("runs.db")
+    for out in ("runs.db", "link.jsonl"):
+        told = run_here("export", "r", "-o", out)
+        assert (told.code, told.err.count("\n")) == (2, 1)
+        assert f"-o {out} is the journal itself" in told.err
+    assert run_here("verify").code == 0
 
 
 def test_an_id_that_is_no_text_names_no_run(here: Path, run_here: Run) -> None:

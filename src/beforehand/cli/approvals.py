@@ -15,7 +15,7 @@ from ..journal.reading import Uncertain, Waiting, find_run, needs_people
 from ..journal.store import Store
 from ..tools import ToolResult
 from .lines import Lines, json_lines, local_time
-from .terminal import safe, to_resume
+from .terminal import safe, to_resume, word
 
 FORMS = "approve, deny [REASON], or edit JSON"
 
@@ -46,7 +46,7 @@ def _data(item: Waiting | Uncertain) -> dict[str, Any]:
 
 def _question(lines: Lines, question: Waiting) -> None:
     pending = question.pending
-    lines.add(lines.painted(f"{lines.one_line(question.run_id)} {lines.one_line(pending.call_id)}", "1;33"))
+    lines.add(lines.painted(f"{word(question.run_id)} {word(pending.call_id)}", "1;33"))
     lines.add(f"  {lines.one_line(pending.hook)} asks: {lines.one_line(pending.prompt)}")
     lines.add(f"  would run: {lines.one_line(pending.name)} {_shown(pending.args)}")
     if pending.original_args != pending.args:
@@ -57,7 +57,7 @@ def _question(lines: Lines, question: Waiting) -> None:
 
 
 def _uncertain(lines: Lines, call: Uncertain) -> None:
-    lines.add(lines.painted(f"{lines.one_line(call.run_id)} {lines.one_line(call.call_id)}", "1;31"))
+    lines.add(lines.painted(f"{word(call.run_id)} {word(call.call_id)}", "1;31"))
     lines.add(f"  outcome not known: {lines.one_line(call.name)} {_shown(call.args)}")
     lines.add("  its process ended while it ran. Find out, then: beforehand settle RUN CALL --result TEXT or --failed TEXT")
     lines.add(lines.painted(f"  key {lines.one_line(call.key)}; begun {local_time(call.begun)}", "2"))
@@ -81,7 +81,7 @@ async def answer(journal: Store, words: Sequence[str]) -> None:
     resumed = await answer_waiting(journal, run_id, call_id, given, by=person())
     verb = {Approve: "approved", Deny: "declined", Edit: "approved with other arguments"}[type(given)]
     with Lines(True) as lines:
-        lines.add(f"{lines.one_line(call_id)} is {verb}. {_next(lines.one_line(resumed), journal)}")
+        lines.add(f"{lines.one_line(call_id)} is {verb}. {_next(resumed, journal)}")
 
 
 def read_answer(words: Sequence[str]) -> HumanAnswer:
@@ -112,7 +112,7 @@ async def settle(journal: Store, run: str, call_id: str, result: str | None, fai
     run_id = await journal.reading(find_run, journal, run)
     resumed = await settle_call(journal, run_id, call_id, ToolResult(text, is_error=result is None), by=person())
     with Lines(True) as lines:
-        lines.add(f"{lines.one_line(call_id)} is settled. {_next(lines.one_line(resumed), journal)}")
+        lines.add(f"{lines.one_line(call_id)} is settled. {_next(resumed, journal)}")
 
 
 def _next(run_id: str, journal: Store) -> str:

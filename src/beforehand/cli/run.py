@@ -23,7 +23,7 @@ from ..results import RunResult
 from .asking import Asker
 from .printer import Printer
 from .terminal import (
-    INTERRUPTED, STOPPED, complain, console_for, journal_option, json_line, print_json, safe, to_resume,
+    INTERRUPTED, STOPPED, complain, console_for, journal_option, json_line, print_json, safe, to_resume, word,
 )  # fmt: skip
 from .timeline import Row, Timeline, Tone
 
@@ -122,7 +122,7 @@ def close_report(result: RunResult, journal: Store | None = None) -> int:
         complain(f"waiting for a person: {pending.name} {args}, asked by {pending.hook}: {pending.prompt} [{pending.call_id}]")
     if result.pending and journal is not None:
         complain(
-            f"answer with `beforehand approvals --answer {result.run_id} CALL approve{journal_option(journal)}`, "
+            f"answer with `beforehand approvals --answer {word(str(result.run_id))} CALL approve{journal_option(journal)}`, "
             f"then {to_resume(result.run_id, journal)}"
         )
     return STOPPED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -57,6 +58,8 @@ def _row(run: RunSummary) -> tuple[str, ...]:
 
 def export_run(journal: Store, beginning: str, out: Path | None, raw: bool) -> None:
     """Write the conversation up to the end of a run, a message a line, as a chat completion request would hold it."""
+    if out is not None and os.path.realpath(out) == str(journal.path):
+        raise ConfigError(f"-o {out} is the journal itself, which would be lost: name another file")
     run_id = find_run(journal, beginning)
     records = journal.records(run_id)
     if raw:

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -29,7 +30,8 @@ INTERRUPTED = 130
 
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
-    "\xad\u180e\u200b\u2060-\u2064\u206a-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e01ef]"
+    "\xad\u034f\u115f\u1160\u17b4\u17b5\u180e\u200b\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
 """What makes a terminal do something else than show text: escape sequences, marks that turn the order of text round, and text
 that nobody sees. What joins the parts of letters and pictures is not among it."""
@@ -38,6 +40,11 @@ that nobody sees. What joins the parts of letters and pictures is not among it."
 def safe(text: str) -> str:
     """`text` as a terminal may show it, whoever wrote it: what is no text is shown as an escape. Lines and tabs stay."""
     return text if text.isascii() and text.isprintable() else _UNSAFE.sub(_escaped, text)
+
+
+def word(text: str) -> str:
+    """`text` as one word of a command that a person may type, whoever wrote it."""
+    return shlex.quote(safe(text))
 
 
 def print_json(lines: Iterable[bytes]) -> None:
@@ -123,14 +130,14 @@ def refuse_together(option: str, others: Mapping[str, bool]) -> None:
 
 def journal_option(journal: Store) -> str:
     """What tells the next command of the journal, where it is not the one that commands look for, and of its key."""
-    where = "" if journal.path == Path("runs.db").absolute() else f" --journal {journal.path}"
+    where = "" if journal.path == Path("runs.db").absolute() else f" --journal {word(str(journal.path))}"
     return where if journal.key is None else f"{where} --key-env NAME"
 
 
 def to_resume(run_id: str, journal: Store) -> str:
     """How a person goes on with a run."""
     options = "--project, --tools, --hooks and --base-url"
-    return f"`beforehand resume {run_id}{journal_option(journal)}` with the {options} it began with"
+    return f"`beforehand resume {word(run_id)}{journal_option(journal)}` with the {options} it began with"
 
 
 def complain(message: str) -> None:

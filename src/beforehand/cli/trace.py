@@ -14,6 +14,7 @@ from ..journal.store import Store
 from ..journal.steps import Step, steps
 from ..journal.tally import HookTally, tally
 from .lines import Lines, json_lines, seconds_text
+from .terminal import word
 from .timeline import TONES, Row, Tone, written
 
 OUTCOME_TONES: dict[str, Tone] = {"ran": "ok", "answered": "changed"}
@@ -64,7 +65,7 @@ def rows_of(step: Step, inside: set[str], run_id: str) -> list[Row]:
         return [Row("event", step.kind, _fields(step.data))]
     rows = maker(step, step.data)
     if step.kind == "begins" and (child := f"{run_id}/{step.call}") in inside:
-        rows.append(Row("event", "its own run", f"beforehand trace {child}", tone="quiet"))
+        rows.append(Row("event", "its own run", f"beforehand trace {word(child)}", tone="quiet"))
     return rows
 
 

@@ -15,7 +15,7 @@ from ..agent import Agent
 from ..assembly import load_file
 from ..engine import Engine, QueueLimits
 from ..errors import ConfigError, JournalError
-from .terminal import STOPPED, complain, journal_option, json_line, print_json, safe
+from .terminal import STOPPED, complain, journal_option, json_line, print_json, safe, word
 
 URL_FROM = "BEFOREHAND_DATABASE_URL"
 START_AGAIN_SECONDS = 2.0
@@ -98,7 +98,7 @@ async def submit(
     if result.stop_reason == "suspended":
         for p in result.pending:
             complain(f"run {run_id} waits: call {p.call_id} ({p.name}): {p.prompt}")
-        answer = f"beforehand approvals --answer {run_id} CALL approve{journal_option(engine.journal)}"
+        answer = f"beforehand approvals --answer {word(run_id)} CALL approve{journal_option(engine.journal)}"
         complain(f"answer with `{answer}`, then a worker goes on with it")
     return 0 if result.stop_reason in ("completed", "ended") else STOPPED
 
