@@ -202,6 +202,30 @@ class TestWrong:
             said = self.said(JournalError.exit_code, *words, BEFOREHAND_DATABASE_URL=url.replace("a%20secret", "wrong"))
             assert said.endswith("cannot be used: the user or the password is wrong")
 
+    @pytest.mark.parametrize(
+        ("option", "why"),
+        [
+            ("sslmode=sometimes", 'invalid sslmode value: "sometimes"'),
+            ("port=99999", 'invalid port number: "99999"'),
+            ("keepalives_idle=x", 'invalid integer value "x" for connection option "keepalives_idle"'),
+        ],
+    )
+    def test_what_no_waiting_cures_in_a_url_is_not_waited_for(self, option, why):
+        for words in (("submit", "a", "go"), ("worker", "--agents", str(SERVED))):
+            said = self.said(JournalError.exit_code, *words, "--database-url", f"postgresql://me:secret@127.0.0.1/runs?{option}")
+            assert said.endswith(f"cannot be used: {why}")
+
+    @on_files
+    def test_a_file_in_a_folder_that_is_not_there(self, tmp_path):
+        for words in (("submit", "a", "go"), ("worker", "--agents", str(SERVED))):
+            said = self.said(2, *words, "--database-url", f"sqlite:///{tmp_path}/no/runs.db")
+            assert said.endswith(f"/no/runs.db cannot be made: there is no folder {tmp_path}/no")
+
+    @pytest.mark.parametrize("grace", ["nan", "inf"])
+    def test_a_grace_that_is_no_time(self, grace):
+        words = ("worker", "--agents", str(SERVED), "--grace", grace, "--database-url", "sqlite:///x.db")
+        assert self.said(2, *words) == f"error: --grace {grace} is no number of seconds: expected one such as 10"
+
     def test_a_user_without_rights_does_not_wait_for_them(self, url, postgres: Cluster):
         with closing(open_journal(url)) as journal:
             journal.ids()

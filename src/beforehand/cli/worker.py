@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import math
 import os
 import signal
 import sys
@@ -43,6 +44,8 @@ def agents_in_file(path: Path) -> dict[str, Agent]:
 
 async def work(url: str, path: Path, limits: QueueLimits, grace: float, key: bytes | None, strict: bool) -> None:
     """Carry runs until SIGTERM or Ctrl-C, and end the process. A database that is away is waited for."""
+    if not math.isfinite(grace):
+        raise ConfigError(f"--grace {grace} is no number of seconds: expected one such as 10")
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

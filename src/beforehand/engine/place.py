@@ -42,6 +42,8 @@ class Place:
             _check_sqlite()
             self.journal = Journal(url.removeprefix(SQLITE), **options)
             path = self.journal.path  # whatever name it was reached by
+            if not path.parent.is_dir():
+                raise ConfigError(f"the database {SQLITE}{path} cannot be made: there is no folder {path.parent}")
             self.dbos_url = SQLITE + quote(str(path.with_name(path.stem + "-queue" + (path.suffix or ".db"))), safe=_OF_PATHS)
             self._leases = Leases(path.with_name(path.name + "-workers"))
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -135,9 +136,15 @@ def unreachable(url: str, error: Any) -> JournalError:
     ):
         if needle in words:
             return JournalError(f"the database {where} cannot be used: {why}")
+    if (wrong := _BAD_OPTION.search(words)) is not None:
+        return JournalError(f"the database {where} cannot be used: {wrong[0]}")
     if passes(error):
         return lost(where, error)
     return JournalError(f"the database {where} cannot be used: {said(error)}")
+
+
+_BAD_OPTION = re.compile(r'invalid (port number|\w+ value)[: ].*')
+"""What the driver's library says of an option before it looks for a server."""
 
 
 def passes(error: Any) -> bool:
