@@ -663,6 +663,40 @@ ON_A_FULL_DISK = """
 """
 
 
+NOBODY_HAS_IT_OPEN = """
+    import asyncio, contextlib, os, sys
+    from pathlib import Path
+    from beforehand import Agent
+    from beforehand.journal import Journal, verify
+    from beforehand.testing import ScriptedModel, text
+
+    path = Path(sys.argv[1], "runs.db")
+
+    async def run(run_id, leave=False):
+        agent = Agent(model=ScriptedModel([text("one")]), journal=path)
+        result = await agent.run("go", run_id=run_id, check=False)
+        if not leave:
+            await agent.aclose()
+        return result
+
+    if sys.argv[2] == "killed" and os.fork() == 0:
+        asyncio.run(run("R", leave=True))
+        os._exit(0)
+    elif sys.argv[2] == "killed":
+        os.wait()
+        path.with_name("runs.db-shm").unlink()
+    else:
+        asyncio.run(run("R"))
+    with contextlib.suppress(OSError), path.with_name("ballast").open("wb", buffering=0) as ballast:
+        while True:
+            ballast.write(bytes(512))
+    journal = Journal(path, readonly=True)
+    print(verify(journal), journal.records("R")[-1].kind)
+    journal.close()
+    print(asyncio.run(run("S")).error)
+"""
+
+
 def small_disk(folder: Path, size: str, code: str, *args: str) -> subprocess.CompletedProcess[str]:
     """A program that has a file system of this size at `folder`, which nobody else sees and which goes with it."""
     folder.mkdir()
@@ -694,3 +728,14 @@ def test_a_file_system_that_is_really_full_does_too_and_the_run_goes_on_when_the
     assert error.endswith("runs.db could not be written (the disk is full): the run stopped before its next effect")
     assert int(effects) == int(intents) > 0
     assert after == "done True"
+
+
+@pytest.mark.parametrize("ended", ["closed", "killed"])
+def test_on_a_full_file_system_a_journal_that_nobody_has_open_is_readable(tmp_path: Path, ended: str) -> None:
+    if (why := why_no_small_disk(tmp_path / "tried")) is not None:
+        pytest.skip(f"NOT TESTED: a full file system, because none may be mounted here ({why})")
+    done = small_disk(tmp_path / "disk", "512k", NOBODY_HAS_IT_OPEN, str(tmp_path / "disk"), ended)
+    assert (done.returncode, done.stderr) == (0, "")
+    read, error = done.stdout.splitlines()
+    assert read == "[] end"
+    assert error.endswith("runs.db could not be written (the disk is full): the run stopped before its next effect")

@@ -55,6 +55,9 @@ def open_database(path: Path, key: bytes | None, readonly: bool) -> tuple[Connec
         db.execute("PRAGMA busy_timeout = 0")  # from now on a wait would hold the connection: `Journal` waits without it
     except sqlite3.DatabaseError as error:
         db.close()
+        name = getattr(error, "sqlite_errorname", "")
+        if not readonly and name.startswith(("SQLITE_FULL", "SQLITE_IOERR")):  # it is the disk, not the file
+            raise as_error(path, error) from None
         raise JournalUnreadable(f"{path} is not a journal that can be read: {error}") from None
     except BaseException:
         db.close()
@@ -151,6 +154,7 @@ def as_error(path: Path, error: sqlite3.Error) -> JournalError:
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return JournalBusy(f"the journal {path} is being written by another process")
     why = {
-        "SQLITE_FULL": "the disk is full", "SQLITE_READONLY": "it may not be written", "SQLITE_CANTOPEN": "it cannot be opened",
+        "SQLITE_FULL": "the disk is full", "SQLITE_IOERR_SHMSIZE": "the disk is full", "SQLITE_READONLY": "it may not be written",
+        "SQLITE_CANTOPEN": "it cannot be opened",
     }.get(name) or str(error)  # fmt: skip
     return JournalError(f"the journal {path} could not be written ({why}): the run stopped before its next effect")

@@ -1,7 +1,8 @@
 """A journal's file opened to be read, by somebody who may not write it, nor the folder it is in.
 
-A reader of a file in WAL mode needs the index beside it (`-shm`), and makes one where there is none. Who may not make it
-reads the file as one that nobody changes, or, if its log still holds the newest records, a copy of both.
+A reader of a file in WAL mode needs the index beside it (`-shm`), and makes one where there is none. Who may not make it, or has
+no room for it on a full disk, reads the file as one that nobody changes, or, if its log still holds the newest records, a copy
+of both.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def connect_readonly(path: Path, timeout: float) -> Connection:
         return db
     except sqlite3.OperationalError as error:
         db.close()
-        if not error.sqlite_errorname.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")):
+        if not error.sqlite_errorname.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_IOERR_SHM")):
             raise
     log = path.with_name(path.name + "-wal")
     if not log.exists() or log.stat().st_size == 0:
