@@ -221,6 +221,13 @@ class TestWrong:
             said = self.said(2, *words, "--database-url", f"sqlite:///{tmp_path}/no/runs.db")
             assert said.endswith(f"/no/runs.db cannot be made: there is no folder {tmp_path}/no")
 
+    @on_files
+    def test_a_queue_that_cannot_be_used_is_named_without_what_was_to_be_written(self, tmp_path):
+        (tmp_path / "runs-queue.db").write_text("This is no database, " * 100)
+        said = self.said(JournalError.exit_code, "submit", "a", "go", "--database-url", f"sqlite:///{tmp_path}/runs.db")
+        where = f"sqlite:///{tmp_path}/runs-queue.db"
+        assert said == f"error: the queue of runs {where} could not be used: file is not a database"
+
     @pytest.mark.parametrize("grace", ["nan", "inf"])
     def test_a_grace_that_is_no_time(self, grace):
         words = ("worker", "--agents", str(SERVED), "--grace", grace, "--database-url", "sqlite:///x.db")

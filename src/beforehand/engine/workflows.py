@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import ConfigError, JournalError, UsageError
 from ..frozen import Frozen
-from ..journal.pgopening import connect, is_postgres, unreachable
+from ..journal.pgopening import connect, is_postgres, shown, unreachable
 from .limits import QueueLimits
 
 APPLICATION = "beforehand"
@@ -245,5 +245,6 @@ def _as_error(url: str, error: Exception) -> Exception:
         return error
     if is_postgres(url) and getattr(error, "orig", None) is not None:
         return unreachable(url, error.orig)  # type: ignore[attr-defined]
-    said = " ".join(str(error).split())
-    return JournalError(f"the queue of runs could not be used: {said}")
+    # What the library adds shows the statement, and what was to be written with it: a prompt may be among that.
+    said = " ".join(str(getattr(error, "orig", None) or error).split())
+    return JournalError(f"the queue of runs {shown(url) if is_postgres(url) else url} could not be used: {said}")
