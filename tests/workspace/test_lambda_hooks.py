@@ -304,6 +304,34 @@ async def test_progress_of_a_tool_that_a_lambda_has_called_is_judged_and_told(pl
 
 
 @both
+async def test_a_lambda_is_not_asked_for_ever_about_progress_that_it_has_caused_itself(place, language):
+    source = write(
+        place,
+        language,
+        "async def hook(c):\n    if c['partial']:\n        await adf.search()",
+        "export async function hook(c) { if (c.partial) await adf.search({}) }",
+    )
+    calls, told = [], []
+
+    @tool
+    async def search(ctx: ToolContext) -> str:
+        calls.append(ctx.call_id)
+        if len(calls) > 9:
+            talk.abort("it goes on and on")
+        ctx.update("half")
+        return "found"
+
+    judge = Lambda(source, seam="after_tool_call", workspace=place, timeout=60)
+    model = ScriptedModel([tool_call("search", id="c0"), text("done")])
+    talk = Agent(model=model, tools=[search], hooks=[judge]).conversation()
+    talk.on("tool_execution_update", lambda event: told.append(event.call_id))
+    result = await talk.run("go")
+    assert (result.stop_reason, calls) == ("completed", ["c0", "c0/update_1/1"])
+    assert told == ["c0"], "what it has caused itself is withheld: it may not call while it answers"
+    assert ["CIRCULAR_CALL" in d.reason for d in result.decisions if d.verdict == "failed"] == [True]
+
+
+@both
 async def test_an_abort_while_a_lambda_runs_ends_the_run_and_nothing_lands_later(place, language):
     source = write(
         place,

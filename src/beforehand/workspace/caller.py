@@ -33,7 +33,7 @@ needs one for each task inside it."""
 
 Result = TypeVar("Result")
 
-_within: ContextVar[tuple[Any, ...]] = ContextVar("beforehand_within", default=())
+within: ContextVar[tuple[Any, ...]] = ContextVar("beforehand_within", default=())
 """The hooks and tools whose own calls lead here. Calls side by side each have a chain of their own."""
 
 question: ContextVar[tuple[RunState, str] | None] = ContextVar("beforehand_question", default=None)
@@ -41,6 +41,14 @@ question: ContextVar[tuple[RunState, str] | None] = ContextVar("beforehand_quest
 
 _leaving: set[asyncio.Future[Any]] = set()
 """What its caller no longer waits for."""
+
+
+def _leads_to(run: RunState, call_id: str | None) -> tuple[Any, ...]:
+    """The chain that a call comes from. Its progress is judged wherever events are told, which may be far from there."""
+    call = run.calls.get(call_id) if call_id is not None else None
+    while call is not None and not call.within:
+        call = run.calls.get(call.parent_id) if call.parent_id is not None else None
+    return within.get() if call is None else call.within
 
 
 def _question_in(run: RunState) -> str | None:
@@ -85,6 +93,7 @@ class Caller:
         self.about = (None if spec is None or spec.by_tool else _question_in(run)) or call_id
         self.id = self._numbered(f"{call_id}/update", "update") if update else self._numbered(self.about, "lambda")
         self.prefix = self.id if self.about is None else f"{self.about}/{self.id}"
+        self._chain = _leads_to(run, call_id) if update else within.get()
         self.deadline = deadline
         self.failure: RunError | None = None
         self._under_way: dict[asyncio.Future[Any], str] = {}
@@ -142,7 +151,7 @@ class Caller:
 
     def enter(self) -> tuple[Any, ...]:
         """The chain with this caller in it. Raises `BridgeRefused` where it would go round, or too deep."""
-        chain = _within.get()
+        chain = self._chain
         if any(one is self.asking for one in chain):
             raise BridgeRefused(
                 "CIRCULAR_CALL",
@@ -197,7 +206,7 @@ class Caller:
             raise BridgeRefused("TOOL_ERROR", f"{what} was cancelled") from None
 
     async def _aside(self, work: Coroutine[Any, Any, Result], chain: tuple[Any, ...]) -> Result:
-        _within.set(chain)
+        within.set(chain)
         with self.run.work_aside():
             return await work
 

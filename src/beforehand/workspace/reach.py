@@ -21,7 +21,7 @@ from ..seams import BY_NAME
 from ..settings import GRANTED
 from ..toolcall import conclude, run_nested
 from ..tools import Tool
-from .caller import Caller, OnRecord, question
+from .caller import Caller, OnRecord, question, within
 from .codec import from_adf
 from .gates import Gates
 from .shape import Malformed
@@ -67,6 +67,7 @@ async def call_tool(caller: Caller, gates: Gates, name: str, argument: Mapping[s
 
 
 async def _through_the_pipeline(caller: Caller, call: Call, authorized: bool) -> NestedResult:
+    call.within = within.get()
     if authorized:
         GRANTED.set(call.id)  # in this task alone: nobody is asked about a restricted tool then
     try:
