@@ -332,8 +332,7 @@ def _updated(run: RunState, call: Call, result: ToolResult) -> None:
     """A tool reports progress. What comes after its result is ignored."""
     if not call.updates_open or not run.events.takers["tool_execution_update"]:
         return
-    run.outbox.append(lambda: _checked_update(run, call, result))
-    run.wake_up()
+    run.report(lambda: _checked_update(run, call, result))
 
 
 async def _checked_update(run: RunState, call: Call, result: ToolResult) -> ToolExecutionUpdate | None:

@@ -80,9 +80,11 @@ async def _through_the_pipeline(caller: Caller, call: Call, authorized: bool) ->
             await caller.note("Withdrawn", f"{call.asked_by} had asked a person about {shown}, but {caller.ended}.", call.id)
         else:
             await caller.note("Cut", f"{shown} was not run because {caller.ended}.", call.id)
-        if call.outcome is None:
-            call.settle("aborted", ENDED if call.begun else UNASKED if call.asked else UNBEGUN)
-        await conclude(caller.run, call)
+        inner = [c for c in caller.run.calls.values() if c.id.startswith(f"{call.id}/") and not c.within]
+        for cut in (*reversed(inner), call):  # those that it has made itself, too
+            if cut.outcome is None:
+                cut.settle("aborted", ENDED if cut.begun else UNASKED if cut.asked else UNBEGUN)
+            await conclude(caller.run, cut)
         raise OnRecord from None
 
 
