@@ -50,13 +50,13 @@ class RunState(Waits):
     """The state of one run. The functions in `loop`, `toolcall` and their neighbours work on it."""
 
     __slots__ = (
-        "_info", "askers", "attempts", "calls", "characters_released", "compact_at", "context", "decisions", "deps", "enabled",
-        "error", "events", "first_message", "history", "hook_queue", "hooks", "id_prefix", "interrupt", "journal", "lambdas",
-        "lasting", "lease", "loop", "messages_made", "model", "observed", "options", "outbox", "parent_call_id",
-        "parent_run_id", "pending", "place", "plan", "poll_first", "queues", "reason", "removed", "requests_sent", "resend",
-        "resends", "resent", "run_id", "sequential", "shadow", "slow_hook", "started", "stop_reason", "store", "suspension",
-        "system", "telling", "thinking_level", "tool_specs", "tools", "tools_run", "turn", "turnstile", "unprepared", "usage",
-        "usage_cost",
+        "_info", "advertised", "askers", "attempts", "calls", "characters_released", "compact_at", "context", "decisions",
+        "deps", "enabled", "error", "events", "first_message", "history", "hook_queue", "hooks", "id_prefix", "interrupt",
+        "journal", "lambdas", "lasting", "lease", "loop", "messages_made", "model", "observed", "options", "outbox",
+        "parent_call_id", "parent_run_id", "pending", "place", "plan", "poll_first", "queues", "reason", "removed",
+        "requests_sent", "resend", "resends", "resent", "run_id", "sequential", "shadow", "slow_hook", "started", "stop_reason",
+        "store", "suspension", "system", "telling", "thinking_level", "tool_specs", "tools", "tools_run", "turn", "turnstile",
+        "unprepared", "usage", "usage_cost",
     )  # fmt: skip
     attempts: Any
     """The conversation's failures in a row. Set only where the plan has a recovery."""
@@ -165,6 +165,8 @@ class RunState(Waits):
     def use_tools(self, tools: tuple[Tool, ...]) -> None:
         self.tools: dict[str, Tool] = {tool.name: tool for tool in tools}
         self.enabled = self.tools
+        self.advertised: frozenset[str] = frozenset()
+        """Tools that hooks have shown to the model, and that are not enabled."""
         self.tool_specs: tuple[ToolSpec, ...] = tuple([tool.spec for tool in tools])
         self.sequential = self.plan.tool_mode == "sequential" or any([tool.mode == "sequential" for tool in tools])
 
