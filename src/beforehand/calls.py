@@ -41,7 +41,8 @@ class Call(msgspec.Struct, eq=False):
     `resume_with` replaces the body of a call that waited for a person inside; `failure` must end the run; `recalled` says
     that outcome and result are those on record, `compared` that the record was asked whether it has begun before. The result
     of a `whole` call is not shortened: code reads it. `left` says whether the code that made the call has ended, or the code
-    around that; `begun` whether the body has; `inside` are the calls that it makes.
+    around that; `begun` whether the body has; `inside` are the calls that it makes; `within` the hooks and tools whose code has
+    led to it, where code made it.
     """
 
     part: ToolCall
@@ -71,6 +72,7 @@ class Call(msgspec.Struct, eq=False):
     left: Callable[[], bool] | None = None
     begun: bool = False
     inside: Inside | None = None
+    within: tuple[Any, ...] = ()
 
     @classmethod
     def of(cls, part: ToolCall, message: AssistantMessage | None, parent_id: str | None = None) -> Call:

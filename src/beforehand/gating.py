@@ -9,7 +9,7 @@ import msgspec
 
 from .calls import Batch, Call
 from .decisions import DEFAULT_BLOCK_REASON, Answer, Approve, Ask, Block, Deny, Edit, HumanAnswer, Interrupt, Steer
-from .errors import Aborted, HookFailed, JournalError, describe
+from .errors import Aborted, HookFailed, JournalError, describe, nearest
 from .frozen import FrozenDict
 from .hooks.check import Refused
 from .hooks.dispatch import Ruling, dispatch
@@ -22,6 +22,14 @@ from .tools import InvalidArguments, Tool, ToolResult, as_result
 MAX_EDITS = 5
 
 PREPARE, GATE = BY_NAME["prepare_tool_call"], BY_NAME["before_tool_call"]
+
+
+def why_missing(run: RunState, name: str) -> str:
+    """What the model reads that has called a tool which there is none of. Hooks can show it one, and not grant it."""
+    if name in run.advertised:
+        return f"Tool {name} is not enabled."
+    near = nearest(name, run.enabled)
+    return f"Tool {name} not found.{f' Did you mean {near}?' if near else ''}"
 
 
 async def shape_and_gate(run: RunState, call: Call, batch: Batch, args: FrozenDict, approved: str | None = None) -> None:

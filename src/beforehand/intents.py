@@ -7,6 +7,7 @@ outcome may have taken effect: it runs again only if its tool says that this is 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
 from typing import Any
 
 from .calls import Batch, Call
@@ -216,13 +217,23 @@ def is_on_record(run: RunState, call: Call) -> bool:
     return past is not None and _began(past) and past.name == call.name and _same_arguments(call, past)
 
 
-def why_not_begun(run: RunState, call: Call) -> str | None:
-    """Why a call of a lambda, which is not the one on record in its place, cannot begin: that one had begun."""
-    past = None if run.journal is None else run.journal.past_call(call.id)
-    if past is None or not _began(past) or is_on_record(run, call):
-        return None
-    then = past.name if past.name != call.name else OTHERWISE
-    return _not_run(call, past, then)
+def stands_in_the_way(run: RunState, call: Call, before: Iterable[str]) -> str | None:
+    """Why a new call of a lambda cannot begin, while those `before` are on record and have not been made again.
+
+    It may be one of them, made in another way: then it has happened already. Only what may be repeated anyway can begin.
+    """
+    repeatable = replay_policy(run, call)[0] == "safe"
+    for call_id in before:
+        past = run.journal.past_call(call_id)
+        if past.intent is not None and past.intent["replay"] == "never" and not (repeatable and past.name != call.name):
+            return _not_run(call, past, past.name if past.name != call.name else OTHERWISE)
+    return None
+
+
+def has_begun(run: RunState, call_id: str) -> bool:
+    """Whether there is a call under this id that had begun in a process that has ended."""
+    past = None if run.journal is None else run.journal.past_call(call_id)
+    return past is not None and _began(past)
 
 
 def _not_run(call: Call, past: Any, then: str) -> str:

@@ -40,6 +40,7 @@ PREPARE, TRANSFORM, CONVERT, PROVIDER, KEY, AUTHORIZE = (
     )
 )
 
+NOTHING: frozenset[str] = frozenset()
 UNKNOWN_OUTCOME = "No result was recorded for this call: whether it ran is not known."
 
 
@@ -71,6 +72,7 @@ async def prepare_request(run: RunState) -> Outgoing:
     if hooks.before_provider_call:
         context = ProviderCall(run.info, request, model, tuple(tools))
         request = (await dispatch(run, PROVIDER, hooks.before_provider_call, context)).context.request
+        run.advertised = NOTHING if request.tools is specs else frozenset([t.name for t in request.tools]) - tools.keys()
     window = model.context_tokens if run.limits.context_tokens is None else run.limits.context_tokens
     if window is not None:
         _check_size(request, model, window)

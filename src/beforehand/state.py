@@ -27,11 +27,16 @@ from .tools import Tool
 from .waits import Waits
 
 
+Put = Event | asyncio.Future[None] | Callable[[], Awaitable[Event | None]]
+"""What is put down for delivery: an event, one that hooks have a say in, or who waits until here."""
+
+
 class _Shaping:
     """An event that hooks are asked about. What they do meanwhile has its events told one at a time, too."""
 
     def __init__(self, run: RunState) -> None:
         self.run, self.turnstile, self.over = run, asyncio.Lock(), False
+        self.outbox: list[Put] = []
 
 
 _shaping: ContextVar[_Shaping | None] = ContextVar("beforehand_shaping", default=None)
@@ -45,12 +50,13 @@ class RunState(Waits):
     """The state of one run. The functions in `loop`, `toolcall` and their neighbours work on it."""
 
     __slots__ = (
-        "_info", "askers", "attempts", "calls", "characters_released", "compact_at", "context", "decisions", "deps", "enabled",
-        "error", "events", "first_message", "history", "hook_queue", "hooks", "id_prefix", "interrupt", "journal", "lambdas",
-        "lasting", "lease", "loop", "messages_made", "model", "observed", "options", "outbox", "parent_call_id",
-        "parent_run_id", "pending", "place", "plan", "poll_first", "queues", "reason", "removed", "requests_sent", "resend",
-        "resends", "resent", "run_id", "sequential", "shadow", "slow_hook", "started", "stop_reason", "store", "suspension",
-        "system", "thinking_level", "tool_specs", "tools", "tools_run", "turn", "turnstile", "unprepared", "usage", "usage_cost",
+        "_info", "advertised", "askers", "attempts", "calls", "characters_released", "compact_at", "context", "decisions",
+        "deps", "enabled", "error", "events", "first_message", "history", "hook_queue", "hooks", "id_prefix", "interrupt",
+        "journal", "lambdas", "lasting", "lease", "loop", "messages_made", "model", "observed", "options", "outbox",
+        "parent_call_id", "parent_run_id", "pending", "place", "plan", "poll_first", "queues", "reason", "removed",
+        "requests_sent", "resend", "resends", "resent", "run_id", "sequential", "shadow", "slow_hook", "started", "stop_reason",
+        "store", "suspension", "system", "telling", "thinking_level", "tool_specs", "tools", "tools_run", "turn", "turnstile",
+        "unprepared", "usage", "usage_cost",
     )  # fmt: skip
     attempts: Any
     """The conversation's failures in a row. Set only where the plan has a recovery."""
@@ -109,7 +115,9 @@ class RunState(Waits):
         self.suspension: Any = None
         self.pending: tuple[PendingApproval, ...] = ()
         self.turnstile: asyncio.Lock | None = None
-        self.outbox: list[Event | asyncio.Future[None] | Callable[[], Awaitable[Event | None]]] = []
+        self.telling: asyncio.Future[None] | None = None
+        """Listeners at work on an event, while code works for a hook in a task of its own."""
+        self.outbox: list[Put] = []
 
     def set_id(self, run_id: str) -> None:
         self.run_id = run_id
@@ -157,6 +165,8 @@ class RunState(Waits):
     def use_tools(self, tools: tuple[Tool, ...]) -> None:
         self.tools: dict[str, Tool] = {tool.name: tool for tool in tools}
         self.enabled = self.tools
+        self.advertised: frozenset[str] = frozenset()
+        """Tools that hooks have shown to the model, and that are not enabled."""
         self.tool_specs: tuple[ToolSpec, ...] = tuple([tool.spec for tool in tools])
         self.sequential = self.plan.tool_mode == "sequential" or any([tool.mode == "sequential" for tool in tools])
 
@@ -267,15 +277,16 @@ class RunState(Waits):
         """Deliver an event. While tool bodies run in tasks of their own, the run's own task delivers for them, in order."""
         if self.over:  # a late result of something that was left behind
             return
-        if self.aside and (shaping := _shaping.get()) is not None and shaping.run is self and not shaping.over:
+        if self.aside and (shaping := self._shaping_here()) is not None:
             async with shaping.turnstile:
-                await self.events.emit(event)
+                await self.deliver(shaping.outbox)
+                await self._tell(event)
         elif self.aside and not self.batching and self.is_aside:
             if self.turnstile is None:
                 self.turnstile = asyncio.Lock()
             async with self.turnstile:  # a hook may have several calls under way, and the run's own task cannot deliver
                 await self.deliver()
-                await self.events.emit(event)
+                await self._tell(event)
         elif self.batching and asyncio.current_task() is not self.task:
             delivered = asyncio.get_running_loop().create_future()
             self.outbox.extend((event, delivered))
@@ -283,19 +294,50 @@ class RunState(Waits):
             await delivered
         else:
             await self.deliver()
-            await self.events.emit(event)
+            await self._tell(event)
 
-    async def deliver(self) -> None:
+    def report(self, make: Callable[[], Awaitable[Event | None]]) -> None:
+        """Put down an event that hooks have a say in, to be delivered before the next one."""
+        shaping = self._shaping_here()
+        (self.outbox if shaping is None else shaping.outbox).append(make)
+        self.wake_up()
+
+    async def deliver(self, outbox: list[Put] | None = None) -> None:
         """Deliver what has been put down for delivery: events, events still to be made, and those who wait until here."""
-        while self.outbox:
-            item = self.outbox.pop(0)
+        outbox = self.outbox if outbox is None else outbox
+        while outbox:
+            item = outbox.pop(0)
             if isinstance(item, asyncio.Future):
                 if not item.done():
                     item.set_result(None)
                 continue
             event = item if isinstance(item, Event) else await self._shaped(item)
             if event is not None:
+                await self._tell(event)
+
+    async def _tell(self, event: Event) -> None:
+        """Call the listeners, once those are done that are at work on another event.
+
+        What works for a hook is cancelled when the hook ends. A listener is not cut by that.
+        """
+        while self.telling is not None and not self.telling.done():
+            await asyncio.wait({self.telling})
+        if self.is_aside:
+            self.telling = asyncio.ensure_future(self.events.emit(event))
+            await asyncio.shield(self.telling)
+        elif self.aside:
+            self.telling = told = asyncio.get_running_loop().create_future()
+            try:
                 await self.events.emit(event)
+            finally:
+                told.set_result(None)
+        else:
+            await self.events.emit(event)
+
+    def _shaping_here(self) -> _Shaping | None:
+        """The event of this run that hooks are being asked about, if they have the code at work here done."""
+        shaping = _shaping.get()
+        return shaping if shaping is not None and shaping.run is self and not shaping.over else None
 
     async def _shaped(self, make: Callable[[], Awaitable[Event | None]]) -> Event | None:
         """An event that hooks have a say in. What they do meanwhile has events too, which must not wait for this one."""
@@ -308,6 +350,7 @@ class RunState(Waits):
             shaping.over = True
             async with shaping.turnstile:  # a listener that is being told of such an event is told of no other meanwhile
                 pass
+            self.outbox += shaping.outbox
 
     def wire_event(self, name: str, fields: dict[str, Any]) -> None:
         """An opt-in event from the model adapter. Delivered in order, before the next thing the run does."""

@@ -18,9 +18,9 @@ import msgspec
 from .calls import Batch, Call, Inside, NestedResult, RecordEnds, Suspend, nested_call, say_edited, shortened
 from .decisions import Block, Interrupt
 from .detach import contained, forget, in_thread, Rest, result_of
-from .errors import Aborted, HookFailed, describe, nearest
+from .errors import Aborted, HookFailed, describe
 from .events import ToolExecutionEnd, ToolExecutionStart, ToolExecutionUpdate
-from .gating import shape_and_gate
+from .gating import shape_and_gate, why_missing
 from .hooks.dispatch import Ruling, dispatch
 from .intents import begin_once, cut_short, finish_once, hold_to_record
 from .observing import entered, left
@@ -69,8 +69,7 @@ def look_up(run: RunState, call: Call) -> bool:
     if tool is None:
         tool = call.tool = run.enabled.get(call.name)
     if tool is None:
-        near = nearest(call.name, run.enabled)
-        call.settle("not_found", f"Tool {call.name} not found.{f' Did you mean {near}?' if near else ''}")
+        call.settle("not_found", why_missing(run, call.name))
         return False
     hooks = run.hooks
     if hooks.prepare_tool_call or hooks.before_tool_call or hooks.after_tool_call or not tool.direct:
@@ -332,8 +331,7 @@ def _updated(run: RunState, call: Call, result: ToolResult) -> None:
     """A tool reports progress. What comes after its result is ignored."""
     if not call.updates_open or not run.events.takers["tool_execution_update"]:
         return
-    run.outbox.append(lambda: _checked_update(run, call, result))
-    run.wake_up()
+    run.report(lambda: _checked_update(run, call, result))
 
 
 async def _checked_update(run: RunState, call: Call, result: ToolResult) -> ToolExecutionUpdate | None:

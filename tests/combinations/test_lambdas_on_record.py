@@ -224,8 +224,66 @@ async def test_calls_side_by_side_are_made_once_though_they_come_in_another_orde
         assert not {*again.effects} & {f"paid {amount}" for amount in paid}, f"cut after record {k}: paid twice"
         assert len(again.effects) == len({*again.effects})
         over = {r.data["call"] for r in records[:k] if r.kind == "outcome" and r.data["name"] == "pay"}
-        if len(over) == len(paid) != 1:
+        if len(over) == len(paid):
             assert result.text == "done", f"cut after record {k}: {result.error}"
+
+
+@pytest.mark.parametrize("paid_first", [False, True])
+async def test_a_call_that_may_be_repeated_need_not_be_the_same_again(tmp_path: Path, paid_first: bool) -> None:
+    calls = ["await adf.look(n=await adf.sys_set_meta(key='n', delta=1))", "await adf.pay(amount=3)"]
+    place = workspace(tmp_path, "\n".join(reversed(calls) if paid_first else calls), request=True)
+    looked: list[int] = []
+
+    def make(world: World) -> Agent:
+        @tool(replay="safe")
+        async def look(n: int) -> str:
+            looked.append(n)
+            return f"{n}"
+
+        gate = Lambda("lib/gate.py:gate", seam="before_provider_call", workspace=place, timeout=60, name="gate")
+        model = FunctionModel(lambda request: text("done"))
+        return Agent(model=model, tools=[look, *tools(world)], hooks=[gate], journal=world.journal)
+
+    world = World(tmp_path / "whole.db")
+    await make(world).run("go", run_id="R")
+    assert (len(world.effects), looked) == (1, [1])
+    records, of = all_records(tmp_path / "whole.db"), parents(tmp_path / "whole.db")
+    for k in [k for k, r in enumerate(records, 1) if r.kind in ("intent", "outcome")]:
+        cut(records[:k], of, tmp_path / f"{k}.db").close()
+        again = World(tmp_path / f"{k}.db")
+        result = await make(again).resume("R", check=False)
+        _, over = done_by(records[:k])
+        paid = {r.data["call"] for r in records[:k] if r.kind == "intent" and r.data["name"] == "pay"}
+        assert len(again.effects) == 1 - len(paid), f"cut after record {k}"
+        if len(paid) == sum(key in over for key in world.effects):
+            assert result.text == "done", f"cut after record {k}: {result.error}"
+
+
+@pytest.mark.parametrize("also", ["", "await adf.look(n=1)"])
+async def test_a_call_that_may_not_be_repeated_is_not_made_in_another_way(tmp_path: Path, also: str) -> None:
+    pays = "await adf.pay(amount=await adf.sys_set_meta(key='n', delta=1))"
+    place = workspace(tmp_path, f"{also}\n{pays}" if also else pays, request=True)
+
+    def make(world: World) -> Agent:
+        @tool(replay="safe")
+        async def look(n: int) -> str:
+            return f"{n}"
+
+        gate = Lambda("lib/gate.py:gate", seam="before_provider_call", workspace=place, timeout=60, name="gate")
+        model = FunctionModel(lambda request: text("done"))
+        return Agent(model=model, tools=[look, *tools(world)], hooks=[gate], journal=world.journal)
+
+    world = World(tmp_path / "whole.db")
+    await make(world).run("go", run_id="R")
+    records, of = all_records(tmp_path / "whole.db"), parents(tmp_path / "whole.db")
+    paid = next(k for k, r in enumerate(records, 1) if r.kind == "intent" and r.data["name"] == "pay")
+    for k in (paid, paid + 1):
+        cut(records[:k], of, tmp_path / f"{k}.db").close()
+        for _ in range(2):
+            again = World(tmp_path / f"{k}.db")
+            result = await make(again).resume("R", check=False)
+            assert again.effects == [], f"cut after record {k}: paid twice"
+            assert "is not the one that is on record in its place" in str(result.error)
 
 
 async def test_a_recorded_ruling_of_a_lambda_runs_no_sandbox(tmp_path: Path) -> None:

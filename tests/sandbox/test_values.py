@@ -7,7 +7,7 @@ import pytest
 from sandbox.sandboxed import run
 
 from beforehand.sandbox import BridgeRefused, LambdaRaised, LambdaResultTooLarge
-from beforehand.sandbox.values import DEEPEST, MAX_NESTED, decode_json, least_size
+from beforehand.sandbox.values import DEEPEST, MAX_HANDED, MAX_NESTED, MAX_VALUES, decode_handed, decode_json, least_size
 
 both = pytest.mark.parametrize("language", ["py", "ts"])
 
@@ -43,14 +43,16 @@ def test_a_text_is_counted_as_often_as_it_would_be_written():
 
 def test_a_small_value_that_would_be_a_giant_text_is_told_without_making_it():
     most = 4 * 2**20
-    assert least_size(doubled(15), most) > most
+    assert least_size(doubled(14), most) > most
     assert least_size([["x" * 1000] * 1000] * 1000, most) > most
     assert least_size([10**4000] * 3000, most) > most
 
 
 def test_more_lists_than_one_text_may_have_and_a_ring_are_errors():
-    with pytest.raises(ValueError, match="more than 250,000 lists and objects"):
+    with pytest.raises(ValueError, match="more than 50,000 lists, objects and fields"):
         least_size(doubled(60), 2**80)
+    with pytest.raises(ValueError, match="more than 50,000 lists, objects and fields"):
+        least_size([{"a": 1, "b": 2, "c": 3}] * 13_000, 2**80)
     ring = []
     ring.append(ring)
     for value in (ring, deep(DEEPEST + 1)):
@@ -64,6 +66,38 @@ def test_a_text_has_at_most_so_many_lists_and_objects():
     assert len(decode_json(most)) == MAX_NESTED - 1
     with pytest.raises(msgspec.DecodeError, match="250,001 lists and objects, more than 250,000"):
         decode_json(most[:-1] + b",[]]")
+
+
+HANDED = {
+    "lists": "[" + "[]," * (MAX_HANDED - 2) + "[]]",
+    "objects": "[" + "{}," * (MAX_HANDED - 2) + "{}]",
+    "fields": "{" + ",".join(f'"{n}":0' for n in range(MAX_HANDED - 1)) + "}",
+    "values": "[" + "1," * (MAX_VALUES - 1) + "1]",
+}
+
+
+@pytest.mark.parametrize("of", HANDED)
+def test_a_bridge_call_hands_over_so_much_and_no_more(of):
+    most = HANDED[of].encode()
+    assert decode_handed(most) == json.loads(most)
+    more = most[:-1] + (b',"one more":0}' if of == "fields" else b",{}]")
+    with pytest.raises(msgspec.DecodeError, match="250,001 values, more" if of == "values" else "50,001 lists, objects"):
+        decode_handed(more)
+
+
+def test_what_a_bridge_call_hands_over_in_texts_is_text():
+    value = {"code": "[{:,\"" * MAX_VALUES}
+    assert decode_handed(json.dumps(value).encode()) == value
+
+
+@pytest.mark.parametrize("opening", ["[", '{"a":'])
+def test_a_bridge_call_hands_over_nothing_too_deep(opening):
+    def deep_text(levels):
+        return (opening * (levels - 1) + "[" + "]" + ("]" if opening == "[" else "}") * (levels - 1)).encode()
+
+    assert decode_handed(deep_text(DEEPEST)) == json.loads(deep_text(DEEPEST))
+    with pytest.raises(RecursionError, match=f"more than {DEEPEST} deep"):
+        decode_handed(deep_text(DEEPEST + 1))
 
 
 def test_brackets_in_texts_are_no_lists():
@@ -100,10 +134,31 @@ async def main(a):
     return await adf.fs_write(path='x', content=value)
 """
     with pytest.raises(LambdaResultTooLarge, match=r"handed the bridge at least .* more than 4,194,304"):
-        await run(source.format(times=16), bridge=bridge)
-    with pytest.raises(LambdaRaised, match=r"INVALID_INPUT: .* more than 250,000 lists and objects"):
+        await run(source.format(times=14), bridge=bridge)
+    with pytest.raises(LambdaRaised, match=r"INVALID_INPUT: .* more than 50,000 lists, objects and fields"):
         await run(source.format(times=60), bridge=bridge)
     assert given == []
+
+
+@both
+async def test_more_than_a_bridge_call_may_hand_over_is_refused_and_a_result_may_hold_it(language):
+    source = """
+async def main(a):
+    values = [{} for i in range(60_000)]
+    try:
+        await adf.fs_write(values=values)
+    except Exception as error:
+        return [str(error), values]
+""" if language == "py" else """
+export async function main() {
+    const values = Array.from({length: 60_000}, () => ({}))
+    try { await adf.fs_write({values}) } catch (error) { return [error.message, values] }
+}
+"""  # fmt: skip
+    told, values = (await run(source, language=language)).value
+    assert told.startswith("INVALID_INPUT: adf.fs_write was given what JSON cannot hold")
+    assert "lists, objects and fields of objects" in told and "50,000" in told
+    assert len(values) == 60_000
 
 
 @both

@@ -185,6 +185,15 @@ async def test_a_lambda_that_wants_too_much_is_ended_and_the_next_call_works(lan
     await still_works(language)
 
 
+@pytest.mark.parametrize("language", ["py", "ts"])
+async def test_a_lambda_that_is_handed_more_than_its_memory_says_how_much_that_was(language):
+    source = "def main(a):\n    return [a + str(i) for i in range(99)]"
+    if language == "ts":
+        source = "export function main() { const a = []; for (;;) a.push(new Uint8Array(10_000_000).fill(1)) }"
+    with pytest.raises(LambdaOutOfMemory, match=r"memory.*; it was handed 3\.0 MB$"):
+        await run(source, "x" * 3 * 2**20, language=language)
+
+
 ENDLESS = {
     "py": {
         "while it is loaded": "while True:\n    pass",

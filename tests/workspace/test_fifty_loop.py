@@ -243,6 +243,16 @@ async def test_08_a_tool_that_only_a_hook_advertises_does_not_run(place):
     assert [t.name for t in model.requests[0].tools] == ["read", "pay"]
     assert RAN == []
     assert (result.messages[2].outcome, result.messages[2].is_error) == ("not_found", True)
+    assert result.messages[2].text == "Tool pay is not enabled."
+
+
+async def test_08_what_no_hook_advertises_is_not_there_at_all(place):
+    advertise = "r['tools'] = r['tools'] + [{'name': 'pay', 'description': 'Pay.', 'input_schema': {'type': 'object'}}]"
+    source = CHANGED.format(change=f"if len(r['messages']) == 1:\n        {advertise}")
+    model = ScriptedModel([[tool_call("pay", {}), tool_call("buy", {})], tool_call("pay", {}), text("end")])
+    result = await Agent(model=model, tools=[read], hooks=[hooked(place, source)]).run("hi")
+    told = [m.text for m in result.messages if m.role == "tool"]
+    assert told == ["Tool pay is not enabled.", "Tool buy not found.", "Tool pay not found."]
 
 
 async def test_09_a_tool_that_a_hook_hides_runs_through_its_normal_checks(place):

@@ -1,6 +1,7 @@
 """Lambdas as hooks of real runs."""
 
 import asyncio
+import logging
 import re
 import subprocess
 import sys
@@ -301,6 +302,129 @@ async def test_progress_of_a_tool_that_a_lambda_has_called_is_judged_and_told(pl
     await talk.run("go")
     progress = ["Injected", "tool_execution_start", "tool_execution_end"] if judged_by == "lambda" else []
     assert told == ["tool_execution_start", *progress, "tool_execution_update", "tool_execution_end", "Replace"]
+
+
+async def test_progress_of_what_a_lambda_calls_about_progress_is_told_before_its_end(place):
+    source = write(place, "py", "async def hook(c):\n    if c['partial']:\n        await adf.note_down()", "")
+    told = []
+
+    @tool
+    async def note_down(ctx: ToolContext) -> str:
+        ctx.update("half")
+        return "noted"
+
+    @tool
+    async def search(ctx: ToolContext) -> str:
+        ctx.update("half")
+        return "found"
+
+    judge = Lambda(source, seam="after_tool_call", workspace=place, timeout=60, tools=["search"])
+    model = ScriptedModel([tool_call("search", id="c0"), text("done")])
+    talk = Agent(model=model, tools=[search, note_down], hooks=[judge]).conversation()
+    for name in ("start", "update", "end"):
+        talk.on(f"tool_execution_{name}", lambda event: told.append(f"{event.type[15:]} {event.call_id}"))
+    await talk.run("go")
+    inner = [f"{what} c0/update_1/1" for what in ("start", "update", "end")]
+    assert told == ["start c0", *inner, "update c0", "end c0"]
+
+
+class Heard(logging.Handler):
+    """Sets an event when something is logged."""
+
+    def __init__(self):
+        super().__init__()
+        self.something = asyncio.Event()
+
+    def emit(self, record):
+        self.something.set()
+
+
+async def test_a_listener_at_work_when_a_lambda_ends_is_not_cut_and_not_told_of_anything_else(place, caplog):
+    body = "import asyncio\n    print('failing')\n    await asyncio.gather(adf.search(), adf.fs_read(path='no'))"
+    source = write(place, "py", f"async def hook(c):\n    {body}", "")
+    told, ended = [], Heard()  # what a lambda wrote is logged once it has ended
+    caplog.set_level(logging.INFO, logger="beforehand.lambdas")
+
+    @tool
+    async def search() -> str:
+        return "found"
+
+    async def listen(event):
+        told.append(event.type)
+        if event.type == "tool_execution_start":
+            logging.getLogger("beforehand.lambdas").addHandler(ended)
+            await ended.something.wait()
+        await asyncio.sleep(0)
+        told.append(f"done {event.type}")
+
+    gate = Lambda(source, seam="before_provider_call", workspace=place, timeout=60)
+    talk = Agent(model=ScriptedModel([text("done")]), tools=[search], hooks=[gate]).conversation()
+    for name in ("tool_execution_start", "tool_execution_end", "decision"):
+        talk.on(name, listen)
+    try:
+        result = await talk.run("go", check=False)
+    finally:
+        logging.getLogger("beforehand.lambdas").removeHandler(ended)
+    assert result.stop_reason == "error"
+    assert told[:2] == ["tool_execution_start", "done tool_execution_start"]
+    assert told[1::2] == [f"done {name}" for name in told[::2]]
+
+
+async def test_calls_inside_a_call_that_a_lambda_has_left_have_their_end_too(place):
+    body = "import asyncio\n    await asyncio.gather(adf.search(), adf.fail())"
+    source = write(place, "py", f"async def hook(c):\n    {body}", "")
+    told, looking = [], asyncio.Event()
+
+    @tool
+    async def search(ctx: ToolContext) -> str:
+        await ctx.call_tool("look", {})
+        return "found"
+
+    @tool
+    async def look() -> str:
+        looking.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    @tool
+    async def fail() -> str:
+        await looking.wait()
+        raise OSError("gone")
+
+    gate = Lambda(source, seam="before_provider_call", workspace=place, timeout=60)
+    talk = Agent(model=ScriptedModel([text("done")]), tools=[search, look, fail], hooks=[gate]).conversation()
+    talk.on("tool_execution_end", lambda event: told.append((event.name, event.outcome)))
+    result = await talk.run("go", check=False)
+    assert result.stop_reason == "error"
+    assert told == [("fail", "failed"), ("look", "aborted"), ("search", "aborted")]
+
+
+@both
+async def test_a_lambda_is_not_asked_for_ever_about_progress_that_it_has_caused_itself(place, language):
+    source = write(
+        place,
+        language,
+        "async def hook(c):\n    if c['partial']:\n        await adf.search()",
+        "export async function hook(c) { if (c.partial) await adf.search({}) }",
+    )
+    calls, told = [], []
+
+    @tool
+    async def search(ctx: ToolContext) -> str:
+        calls.append(ctx.call_id)
+        if len(calls) > 9:
+            talk.abort("it goes on and on")
+        ctx.update("half")
+        return "found"
+
+    judge = Lambda(source, seam="after_tool_call", workspace=place, timeout=60)
+    model = ScriptedModel([tool_call("search", id="c0"), text("done")])
+    talk = Agent(model=model, tools=[search], hooks=[judge]).conversation()
+    talk.on("tool_execution_update", lambda event: told.append(event.call_id))
+    result = await talk.run("go")
+    assert (result.stop_reason, calls) == ("completed", ["c0", "c0/update_1/1"])
+    assert told == ["c0"], "what it has caused itself is withheld: it may not call while it answers"
+    assert ["CIRCULAR_CALL" in d.reason for d in result.decisions if d.verdict == "failed"] == [True]
 
 
 @both

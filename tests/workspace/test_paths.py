@@ -199,6 +199,28 @@ def test_the_values_are_not_read_or_written_through_a_link(place, outside):
     assert sorted(path.name for path in outside.iterdir()) == ["keys.json", "secret.txt"]
 
 
+@pytest.mark.parametrize("replaced", ["agent", "."])
+def test_a_link_in_the_place_of_the_workspace_is_not_followed(tmp_path, outside, replaced):
+    (tmp_path / "around" / "agent").mkdir(parents=True)
+    workspace = Workspace(tmp_path / "around" / "agent")
+    (outside / "agent" / ".beforehand").mkdir(parents=True)
+    for folder in (outside / "agent", outside):
+        (folder / ".beforehand").mkdir(exist_ok=True)
+        (folder / ".beforehand" / "meta.json").write_text('{"key": "secret"}')
+    moved = (tmp_path / "around" / replaced).resolve()
+    moved.rename(tmp_path / "moved")
+    moved.symlink_to(outside, target_is_directory=True)
+    for act in (
+        lambda: list(workspace.folder.files()), workspace.get_meta, lambda: workspace.change_meta(dict.clear),
+        lambda: workspace.write("x.txt", b"x"), lambda: workspace.read("secret.txt"),
+        lambda: workspace.folder.remove("secret.txt"),
+    ):  # fmt: skip
+        with pytest.raises(PathRefused, match="symlink"):
+            act()
+    assert (outside / "secret.txt").read_text() == "secret" and not (outside / "x.txt").exists()
+    assert "secret" in (outside / "agent" / ".beforehand" / "meta.json").read_text()
+
+
 def test_a_pipe_in_the_place_of_the_values_holds_nobody_up(place):
     (place / ".beforehand").mkdir()
     os.mkfifo(place / ".beforehand" / "meta.json")

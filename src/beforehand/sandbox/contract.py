@@ -232,6 +232,12 @@ def answer_json(value: JSON, most: int) -> bytes:
     return text
 
 
+def no_memory(job: Job, what: str, line: int | None = None) -> SandboxError:
+    handed = len(job.argument) / 2**20
+    said = f"; it was handed {handed:.1f} MB" if handed >= 1 else ""
+    return job.error(LambdaOutOfMemory, f"needed more {what}{said}", line)
+
+
 def too_deep(job: Job, line: int | None = None) -> SandboxError:
     return job.error(LambdaOutOfMemory, "nested its calls, or its result, too deeply", line)
 

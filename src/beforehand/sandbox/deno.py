@@ -23,8 +23,8 @@ import msgspec
 from ..errors import ConfigError
 from . import protocol
 from .contract import (
-    BridgeRefused, Job, LambdaBroken, LambdaMissing, LambdaNotStarted, LambdaOutOfMemory, LambdaRaised, LambdaUnsupported,
-    SandboxError, answer_json, methods_of, one_line, too_deep, too_large,
+    BridgeRefused, Job, LambdaBroken, LambdaMissing, LambdaNotStarted, LambdaRaised, LambdaUnsupported, SandboxError, answer_json,
+    methods_of, no_memory, one_line, too_deep, too_large,
 )  # fmt: skip
 from .folders import new_folder
 from .process import bound
@@ -237,7 +237,7 @@ class DenoWorker:
         """Why a worker that gave no result is gone."""
         said = job.console.text
         if "out of memory" in said or "memory allocation of" in said or "Cannot allocate memory" in said:
-            return job.error(LambdaOutOfMemory, f"needed more than its memory ({_HEAP} MB of heap)")
+            return no_memory(job, f"than its memory ({_HEAP} MB of heap)")
         return job.error(LambdaBroken, "its worker ended without a result")
 
 
@@ -278,7 +278,7 @@ def explained(job: Job, raised: _Raised) -> SandboxError:
     if "Maximum call stack size" in text:
         return too_deep(job, line)
     if name == "RangeError" and any(sign in text for sign in _NO_ROOM):
-        return job.error(LambdaOutOfMemory, f"needed more memory than it may have ({text})", line)
+        return no_memory(job, f"memory than it may have ({text})", line)
     if phase == "result":
         return job.error(LambdaRaised, f"returned what JSON cannot hold: {text}")
     if any(sign in text for sign in _IMPORTS):

@@ -20,8 +20,8 @@ import pydantic_monty as monty
 
 from ..errors import ConfigError
 from .contract import (
-    BridgeRefused, Job, LambdaBroken, LambdaMissing, LambdaNotStarted, LambdaOutOfMemory, LambdaRaised, LambdaUnsupported,
-    SandboxError, answer_json, methods_of, one_line, timed_out, too_deep, too_large,
+    BridgeRefused, Job, LambdaBroken, LambdaMissing, LambdaNotStarted, LambdaRaised, LambdaUnsupported, SandboxError, answer_json,
+    methods_of, no_memory, one_line, timed_out, too_deep, too_large,
 )  # fmt: skip
 from .process import bound, kill
 from .turns import Turns
@@ -211,7 +211,7 @@ def _explained(job: Job, error: monty.MontyError) -> SandboxError:
     if isinstance(error, monty.MontySyntaxError):
         return job.error(LambdaRaised, f"is no Python program: {text}", line)
     if isinstance(inner, MemoryError):
-        return job.error(LambdaOutOfMemory, f"needed more than its {job.limits.memory:,} bytes of memory", line)
+        return no_memory(job, f"than its {job.limits.memory:,} bytes of memory", line)
     if isinstance(inner, RecursionError):
         return too_deep(job, line)
     if isinstance(inner, TimeoutError) and not frames:

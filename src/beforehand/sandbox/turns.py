@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from .contract import JSON, BridgeRefused, Job, LambdaTooManyCalls, Progress, SandboxError
-from .values import DEEPEST, decode_json, least_size
+from .values import decode_handed
 
 AT_ONCE = 8
 """Calls of one lambda under way at once. The arguments of all that are unanswered may be as large as those of so many."""
@@ -99,9 +99,6 @@ class Turns:
 
 def _value(method: str, argument: bytes) -> JSON:
     try:
-        value = decode_json(argument)
-        if argument.count(b"[") + argument.count(b"{") > DEEPEST:
-            least_size(value, len(argument))  # which looks how deep it is: how deep the decoder goes differs between interpreters
-        return value
+        return decode_handed(argument)
     except (msgspec.DecodeError, RecursionError) as error:
         raise BridgeRefused("INVALID_INPUT", f"adf.{method} was given what JSON cannot hold: {error}") from None

@@ -13,7 +13,7 @@ from ..calls import Call, nested_call
 from ..contexts import digest_of, request_value
 from ..errors import RunError, Stop
 from ..events import DecisionMade
-from ..intents import is_on_record, replay_policy, why_not_begun
+from ..intents import has_begun, is_on_record, replay_policy, stands_in_the_way
 from ..messages import Request, clean
 from ..models.base import Model
 from ..sandbox import BridgeRefused
@@ -31,9 +31,12 @@ TURNS_TO_STOP = 10
 """Turns of the event loop in which something that was cancelled can stop before it counts as left behind: what stops at all
 needs one for each task inside it."""
 
+PATIENCE = 1.0
+"""Seconds in which code that nothing is under way for makes its next call. Only calls that cannot begin wait for that."""
+
 Result = TypeVar("Result")
 
-_within: ContextVar[tuple[Any, ...]] = ContextVar("beforehand_within", default=())
+within: ContextVar[tuple[Any, ...]] = ContextVar("beforehand_within", default=())
 """The hooks and tools whose own calls lead here. Calls side by side each have a chain of their own."""
 
 question: ContextVar[tuple[RunState, str] | None] = ContextVar("beforehand_question", default=None)
@@ -41,6 +44,14 @@ question: ContextVar[tuple[RunState, str] | None] = ContextVar("beforehand_quest
 
 _leaving: set[asyncio.Future[Any]] = set()
 """What its caller no longer waits for."""
+
+
+def _leads_to(run: RunState, call_id: str | None) -> tuple[Any, ...]:
+    """The chain that a call comes from. Its progress is judged wherever events are told, which may be far from there."""
+    call = run.calls.get(call_id) if call_id is not None else None
+    while call is not None and not call.within:
+        call = run.calls.get(call.parent_id) if call.parent_id is not None else None
+    return within.get() if call is None else call.within
 
 
 def _question_in(run: RunState) -> str | None:
@@ -85,10 +96,12 @@ class Caller:
         self.about = (None if spec is None or spec.by_tool else _question_in(run)) or call_id
         self.id = self._numbered(f"{call_id}/update", "update") if update else self._numbered(self.about, "lambda")
         self.prefix = self.id if self.about is None else f"{self.about}/{self.id}"
+        self._chain = _leads_to(run, call_id) if update else within.get()
         self.deadline = deadline
         self.failure: RunError | None = None
         self._under_way: dict[asyncio.Future[Any], str] = {}
         self._made: set[str] = set()
+        self._news: asyncio.Future[None] | None = None
 
     def _numbered(self, among: str | None, kind: str) -> str:
         """Its name. A run that goes on after a crash has to give each the name that it had, and asks some of them only:
@@ -106,18 +119,37 @@ class Caller:
 
     async def next_call(self, tool: Tool, args: Mapping[str, Any]) -> Call:
         """A call made here. If it is on record it is that one, whatever came before it then: calls side by side come in any
-        order. Raises `BridgeRefused` where another is on record that has yet to be repeated."""
+        order. Raises `BridgeRefused` where another is on record that may be this one, and is not made again."""
         made = self._made
         again = (self._call(call_id, tool, args) for call_id in self._recorded() if call_id not in made)
         call = next((one for one in again if is_on_record(self.run, one)), None)
-        if call is None:
-            number = next(n for n in count(1) if f"{self.prefix}/{n}" not in made)
-            call = self._call(f"{self.prefix}/{number}", tool, args)
-            if (why := why_not_begun(self.run, call)) is not None:
+        while call is None:
+            numbered = (f"{self.prefix}/{n}" for n in count(1))
+            free = next(call_id for call_id in numbered if call_id not in made and not has_begun(self.run, call_id))
+            new = self._call(free, tool, args)
+            why = stands_in_the_way(self.run, new, [call_id for call_id in self._recorded() if call_id not in made])
+            if why is None:
+                call = new
+            elif not await self._goes_on():
                 await self.note("NotRun", why)
                 raise BridgeRefused("TOOL_ERROR", why)
         made.add(call.id)
+        self._tell_waiting()
         return call
+
+    async def _goes_on(self) -> bool:
+        """Return once another call has been made here, or has ended: of calls side by side those on record may be yet to come.
+        False if none is under way, and none comes for a while."""
+        if self._news is None:
+            self._news = asyncio.get_running_loop().create_future()
+        news = self._news
+        await asyncio.wait({news}, timeout=None if self._under_way else PATIENCE)
+        return news.done()
+
+    def _tell_waiting(self) -> None:
+        if self._news is not None:
+            self._news.set_result(None)
+            self._news = None
 
     def _call(self, call_id: str, tool: Tool, args: Mapping[str, Any]) -> Call:
         call = nested_call(call_id, tool.name, args, self.parent_id)
@@ -142,7 +174,7 @@ class Caller:
 
     def enter(self) -> tuple[Any, ...]:
         """The chain with this caller in it. Raises `BridgeRefused` where it would go round, or too deep."""
-        chain = _within.get()
+        chain = self._chain
         if any(one is self.asking for one in chain):
             raise BridgeRefused(
                 "CIRCULAR_CALL",
@@ -189,6 +221,7 @@ class Caller:
             leaving.add_done_callback(_leaving.discard)
             raise
         del self._under_way[task]
+        self._tell_waiting()
         try:
             return task.result()
         except Stop as error:
@@ -197,7 +230,7 @@ class Caller:
             raise BridgeRefused("TOOL_ERROR", f"{what} was cancelled") from None
 
     async def _aside(self, work: Coroutine[Any, Any, Result], chain: tuple[Any, ...]) -> Result:
-        _within.set(chain)
+        within.set(chain)
         with self.run.work_aside():
             return await work
 

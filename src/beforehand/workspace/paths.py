@@ -138,6 +138,7 @@ class Folder:
 
         What goes while this looks is left out, and so is what a write has not finished, and what no path here can name.
         """
+        self._check_root()
         for folder, folders, names in os.walk(self.root):
             folders[:] = sorted(f for f in folders if f != PRIVATE)
             for name in sorted(names):
@@ -153,9 +154,15 @@ class Folder:
                 if stat.S_ISREG(found.st_mode) and len(path) <= MAX_PATH:
                     yield path, found.st_size
 
+    def _check_root(self) -> None:
+        """Raise `PathRefused` if a link has been put in the place of this folder, or of one around it."""
+        if os.path.realpath(self.root) != str(self.root):
+            raise PathRefused("the workspace is not where it was: a symlink stands in its place")
+
     @contextmanager
     def _parent(self, parts: tuple[str, ...], *, make: bool) -> Iterator[int]:
-        fd = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
+        self._check_root()
+        fd = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             for part in parts[:-1]:
                 if make:

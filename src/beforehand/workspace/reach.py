@@ -21,7 +21,7 @@ from ..seams import BY_NAME
 from ..settings import GRANTED
 from ..toolcall import conclude, run_nested
 from ..tools import Tool
-from .caller import Caller, OnRecord, question
+from .caller import Caller, OnRecord, question, within
 from .codec import from_adf
 from .gates import Gates
 from .shape import Malformed
@@ -67,6 +67,7 @@ async def call_tool(caller: Caller, gates: Gates, name: str, argument: Mapping[s
 
 
 async def _through_the_pipeline(caller: Caller, call: Call, authorized: bool) -> NestedResult:
+    call.within = within.get()
     if authorized:
         GRANTED.set(call.id)  # in this task alone: nobody is asked about a restricted tool then
     try:
@@ -79,9 +80,11 @@ async def _through_the_pipeline(caller: Caller, call: Call, authorized: bool) ->
             await caller.note("Withdrawn", f"{call.asked_by} had asked a person about {shown}, but {caller.ended}.", call.id)
         else:
             await caller.note("Cut", f"{shown} was not run because {caller.ended}.", call.id)
-        if call.outcome is None:
-            call.settle("aborted", ENDED if call.begun else UNASKED if call.asked else UNBEGUN)
-        await conclude(caller.run, call)
+        inner = [c for c in caller.run.calls.values() if c.id.startswith(f"{call.id}/") and not c.within]
+        for cut in (*reversed(inner), call):  # those that it has made itself, too
+            if cut.outcome is None:
+                cut.settle("aborted", ENDED if cut.begun else UNASKED if cut.asked else UNBEGUN)
+            await conclude(caller.run, cut)
         raise OnRecord from None
 
 
