@@ -21,6 +21,26 @@ async def run(source: str, argument: Any = None, *, language: str = "py", limits
     return await call(Source(f"lib/x.{language}", source), function, argument, limits=limits, bridge=bridge, signal=signal)
 
 
+CALLS_THE_BRIDGE = {
+    "py": "async def main(a):\n    await adf.fs_read({})",
+    "ts": "export async function main() { await adf.fs_read({}) }",
+}
+
+
+async def spare_after_a_call(language: str) -> int:
+    """The process that waits for the next call, once the one that did this call is gone. None may be waiting before."""
+    before, used = children(), set[int]()
+
+    async def bridge(method: str, argument: Any) -> None:
+        used.update(children() - before)
+
+    await run(CALLS_THE_BRIDGE[language], language=language, bridge=bridge)
+    async with asyncio.timeout(30):
+        while len(here := children() - before) != 1 or here == used:  # noqa: ASYNC110 - a process that is collected sets no event
+            await asyncio.sleep(0.005)
+    return here.pop()
+
+
 def children() -> set[int]:
     """The processes this one has started that are not gone, zombies included."""
     found = set()

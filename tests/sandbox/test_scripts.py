@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from sandbox.sandboxed import run
+from sandbox.sandboxed import run, spare_after_a_call
 
 from beforehand.sandbox import LambdaRaised, LambdaUnsupported
 
@@ -45,7 +45,10 @@ async def test_a_file_may_begin_with_anything_and_its_lines_are_counted_right(st
     assert caught.value.line == line
 
 
-async def test_an_argument_larger_than_every_buffer_arrives_whole():
+@pytest.mark.parametrize("worker", ["a spare", "a new one"])
+async def test_an_argument_larger_than_every_buffer_arrives_whole(worker):
+    if worker == "a spare":
+        await spare_after_a_call("ts")
     found = await run("export function main(a) { return [a.length, a.at(-1)] }", "é" * 400_000 + "!", language="ts")
     assert found.value == [400_001, "!"]
 

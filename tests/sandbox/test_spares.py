@@ -8,10 +8,10 @@ from contextlib import ExitStack
 
 import pytest
 from pipeline.virtual_time import in_virtual_time
-from sandbox.sandboxed import children, run, until_gone
+from sandbox.sandboxed import CALLS_THE_BRIDGE, children, run, spare_after_a_call, until_gone
 
 from beforehand.sandbox import close_spares
-from beforehand.sandbox.spares import PAUSE, SPARE_TIME, Spares
+from beforehand.sandbox.spares import MOMENT, PAUSE, SPARE_TIME, Spares
 
 MOST = 8
 
@@ -66,6 +66,18 @@ def test_as_many_are_started_as_there_were_calls_at_once_one_after_the_other():
     assert [b - a for a, b in zip(pool.starts, pool.starts[1:], strict=False)] == [pytest.approx(PAUSE)] * 4
 
 
+def test_the_first_is_started_when_whoever_waited_for_the_call_has_gone_on():
+    async def go():
+        pool = Pool()
+        pool.calls_at_once(1)
+        await asyncio.sleep(MOMENT / 2)
+        early = pool.waiting
+        await asyncio.sleep(MOMENT)
+        return early, pool.waiting
+
+    assert in_virtual_time(go()) == (0, 1)
+
+
 def test_there_are_never_more_than_the_most():
     async def go():
         pool = Pool()
@@ -84,6 +96,7 @@ def test_none_is_started_while_as_many_calls_are_under_way_as_ever():
                 pool.calls_at_once(1)
                 with pool.spares.call():
                     await asyncio.sleep(PAUSE)
+            await asyncio.sleep(3 * PAUSE)
             busy = pool.waiting
         await asyncio.sleep(1)
         return busy, pool.waiting
@@ -135,10 +148,6 @@ def test_all_are_given_up_with_what_was_to_be_started():
 @pytest.mark.parametrize("language", ["py", "ts"])
 async def test_calls_at_once_find_the_workers_of_the_calls_at_once_before(language):
     """Real processes: those that served the second three are those that waited after the first three."""
-    source = {
-        "py": "async def main(a):\n    await adf.fs_read({})",
-        "ts": "export async function main() { await adf.fs_read({}) }",
-    }
 
     async def three_at_once():
         before, here, all_here = children(), 0, asyncio.Event()
@@ -150,7 +159,7 @@ async def test_calls_at_once_find_the_workers_of_the_calls_at_once_before(langua
                 all_here.set()
             await all_here.wait()
 
-        calls = [asyncio.ensure_future(run(source[language], language=language, bridge=bridge)) for _ in range(3)]
+        calls = [asyncio.ensure_future(run(CALLS_THE_BRIDGE[language], language=language, bridge=bridge)) for _ in range(3)]
         await all_here.wait()
         started = children() - before
         await asyncio.gather(*calls)
@@ -170,6 +179,7 @@ NOTHING = {"py": "def main(a):\n    return 1", "ts": "export function main() { r
 
 async def settled() -> None:
     """Return once what this event loop was asked for so far has been tried."""
+    await asyncio.sleep(MOMENT)
     for _ in range(10):
         await asyncio.sleep(0)
 
@@ -194,6 +204,10 @@ async def test_a_spare_that_could_not_start_fails_no_call():
 async def test_a_spare_that_somebody_cancelled_fails_no_call(language):
     await close_spares()
     await run(NOTHING[language], language=language)
+    here = asyncio.all_tasks()
+    async with asyncio.timeout(30):
+        while not asyncio.all_tasks() - here:  # noqa: ASYNC110 - until it is asked to start, and before it does
+            await asyncio.sleep(0)
     for task in asyncio.all_tasks() - {asyncio.current_task()}:
         task.cancel()
     await settled()
@@ -204,10 +218,7 @@ async def test_a_spare_that_somebody_cancelled_fails_no_call(language):
 async def test_spares_end_though_whoever_ends_them_is_cancelled(language):
     await close_spares()
     before = children()
-    await run(NOTHING[language], language=language)
-    async with asyncio.timeout(30):
-        while len(children() - before) != 1:  # noqa: ASYNC110 - a process that is collected sets no event
-            await asyncio.sleep(0.005)
+    await spare_after_a_call(language)
     closing = asyncio.ensure_future(close_spares())
     await asyncio.sleep(0)
     closing.cancel()

@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from sandbox.sandboxed import children, run
+from sandbox.sandboxed import children, run, spare_after_a_call
 
 from beforehand.sandbox import (
     LambdaBroken,
@@ -356,7 +356,11 @@ export async function main(a) {
 """
 
 
-async def test_a_script_that_listens_to_every_array_of_bytes_hears_no_token():
+@pytest.mark.parametrize("worker", ["a spare", "a new one"])
+async def test_a_script_that_listens_to_every_array_of_bytes_hears_no_token(worker):
+    if worker == "a spare":
+        await spare_after_a_call("ts")
+
     async def bridge(method, argument):
         return None
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from sandbox.sandboxed import ROOMY, children, no_bridge, run, until_gone
+from sandbox.sandboxed import ROOMY, children, no_bridge, run, spare_after_a_call, until_gone
 
 from beforehand.errors import Aborted
 from beforehand.sandbox import Source, call, check_language, close_spares
@@ -91,13 +91,8 @@ async def test_no_two_calls_share_a_process(language):
 
 @both
 async def test_one_spare_waits_after_a_call_and_ends_on_request(language):
-    source = "export function main() {}" if language == "ts" else "def main(a):\n    pass"
     before = children()
-    await run(source, language=language)
-    async with asyncio.timeout(30):
-        # The worker of the call goes, the spare stays.
-        while len(children() - before) != 1:  # noqa: ASYNC110 - a process that is collected sets no event
-            await asyncio.sleep(0.005)
+    await spare_after_a_call(language)
     await close_spares()
     await until_gone(before)
 
@@ -175,12 +170,7 @@ def test_a_file_of_another_language_is_refused(path):
 
 async def test_a_spare_that_has_died_is_replaced_and_no_call_is_lost():
     await close_spares()
-    before = children()
-    await run("export function main() {}", language="ts")
-    async with asyncio.timeout(30):
-        while len(children() - before) != 1:  # noqa: ASYNC110 - a process that is collected sets no event
-            await asyncio.sleep(0.005)
-    (spare,) = children() - before
+    spare = await spare_after_a_call("ts")
     os.kill(spare, 9)
     await asyncio.to_thread(os.waitid, os.P_PID, spare, os.WEXITED | os.WNOWAIT)
     assert (await run("export function main() { return 1 }", language="ts")).value == 1

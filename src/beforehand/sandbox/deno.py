@@ -36,7 +36,8 @@ _HEAP = 64
 FLAGS = (
     "run", "--quiet", "--no-prompt", "--no-remote", "--no-npm", "--cached-only", "--no-config", "--no-lock", "--no-code-cache",
     "--deny-read", "--deny-write", "--deny-net", "--deny-env", "--deny-sys", "--deny-run", "--deny-ffi", "--deny-import",
-    f"--v8-flags=--max-old-space-size={_HEAP},--disallow-code-generation-from-strings,--single-threaded",
+    f"--v8-flags=--max-old-space-size={_HEAP},--disallow-code-generation-from-strings,--single-threaded,"
+    "--no-enable-lazy-source-positions",  # or the first error makes V8 read every function that is under way once more
 )  # fmt: skip
 ENVIRONMENT = {
     "DENO_DIR": os.devnull, "DENO_EMIT_CACHE_MODE": "disable", "DENO_DISABLE_NODE_SHIM": "1", "DENO_NO_PACKAGE_JSON": "1",
@@ -122,7 +123,7 @@ class DenoWorker:
             bound(self._process.pid, data=_DATA, cpu=cpu)
         self._loop.add_reader(self._stdout, self._read, job, decoder, result)
         self._send({
-            "token": token, "source": job.source.text, "function": job.function, "argument": job.argument,
+            "token": token, "source": job.source.text, "function": job.function, "argument": msgspec.Raw(job.argument),
             "methods": methods_of(job), "hidden": _HIDDEN, "console": job.limits.console,
             "type": "application/typescript" if job.source.path.endswith(".ts") else "application/javascript",
         })  # fmt: skip

@@ -21,7 +21,7 @@ from .contract import (
     too_deep,
 )  # fmt: skip
 from .family import Family, family_here, inside
-from .spares import Spares, Worker
+from .spares import MOMENT, Spares, Worker
 
 MAX_WORKERS = 64
 """Calls under way at once on one event loop; the others wait, on their own time. Calls made by calls count in `family`."""
@@ -170,7 +170,7 @@ class _Pool:
             self._close_later(spare.result())
 
     def _close_later(self, worker: Worker) -> None:
-        task = asyncio.ensure_future(worker.aclose())
+        task = asyncio.ensure_future(_close(worker))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
@@ -219,6 +219,14 @@ def check_language(source: Source) -> None:
         from .deno import binary
 
         binary()
+
+
+async def _close(worker: Worker) -> None:
+    """Free what is left of it, in a moment."""
+    try:
+        await asyncio.sleep(MOMENT)
+    finally:
+        await worker.aclose()
 
 
 async def _started(language: str, *, spare: bool) -> Worker:

@@ -1,8 +1,8 @@
 """Workers that are started before their call comes, because a start takes time.
 
 There are as many as there were calls at once of late, since as many may come again: an agent whose five tool calls each
-pass a lambda finds five. The first is started when a call ends, the others little by little, so that they take hardly any
-processor from the calls under way. One for which no call comes is ended after a while.
+pass a lambda finds five. The first is started when a call has ended, the others little by little, so that they take hardly
+any processor from the calls under way. One for which no call comes is ended after a while.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from .contract import Job
 
 SPARE_TIME = 60.0
 """Seconds a spare waits for a call. How many calls there were at once is remembered for as long, and for twice that at most."""
+MOMENT = 0.01
+"""Seconds from the end of a call to what is done because of it: a spare is started, what is left of its worker is freed. Whoever
+waits for the result goes on first; and a start beside a process that is just ending takes several times as long."""
 PAUSE = 0.1
 """Seconds from the start of one spare to that of the next."""
 
@@ -57,7 +60,7 @@ class Spares:
         finally:
             self._calls -= 1
             if self._filling is None:
-                self._fill()
+                self._filling = asyncio.get_running_loop().call_later(MOMENT, self._fill)
 
     def take(self) -> asyncio.Future[Worker] | None:
         """The spare that has waited longest. It may still be starting, or have died."""

@@ -47,12 +47,16 @@ let token = "";
 let logLeft = 0;
 
 function send(kind, text) {
+  writeAll(frame(kind, text));
+}
+
+function frame(kind, text) {
   const body = encode(text);
   const header = encode(token + kind + apply(pad, apply(toHex, size(body), [16]), [8, "0"]));
-  const frame = new Bytes(size(header) + size(body));
-  apply(setBytes, frame, [header]);
-  apply(setBytes, frame, [body, size(header)]);
-  writeAll(frame);
+  const bytes = new Bytes(size(header) + size(body));
+  apply(setBytes, bytes, [header]);
+  apply(setBytes, bytes, [body, size(header)]);
+  return bytes;
 }
 
 function writeAll(bytes) {
@@ -69,9 +73,7 @@ function receiveFirst() {
   while (true) {
     const message = received();
     if (message !== undefined) return message;
-    const count = apply(waitForInput, stdin, [free()]);
-    if (count === null) return null;
-    filled += count;
+    if (!took(apply(waitForInput, stdin, [free()]))) return null;
   }
 }
 
@@ -79,10 +81,13 @@ async function receive() {
   while (true) {
     const message = received();
     if (message !== undefined) return message;
-    const count = await apply(readInput, stdin, [free()]);
-    if (count === null) return null;
-    filled += count;
+    if (!took(await apply(readInput, stdin, [free()]))) return null;
   }
+}
+
+function took(count) {
+  if (count !== null) filled += count;
+  return count !== null;
 }
 
 function free() {
@@ -221,11 +226,21 @@ function cut(text) {
 
 let phase = "load";
 
+// What is slow the first time that a process does it: a spare gets it over with, then waits for its call. Deno has a thread for
+// reading with promises, which is started by the first of them.
+async function warmUp() {
+  await load("export const ready: number = 1;", "ready", "application/typescript");
+  frame("", "");
+  took(await apply(readInput, stdin, [free()]));
+}
+
 async function main() {
-  if (Deno.args[0] === "spare") {
-    // The first TypeScript of a process is slow; a spare gets it over with while it waits.
-    await import(URL.createObjectURL(new Blob(["export const ready: number = 1;"], { type: "application/typescript" })));
-  }
+  const fail = (error) => report(error);
+  // What fails beside the function is text for the console: the function's result is what counts.
+  const stray = (event) => { event.preventDefault(); log("[error] " + inspect(event.reason ?? event.error) + "\n"); };
+  globalThis.addEventListener("unhandledrejection", stray);
+  globalThis.addEventListener("error", stray);
+  if (Deno.args[0] === "spare") await warmUp();
   const job = receiveFirst();
   if (job === null) return;
   token = job.token;
@@ -236,12 +251,6 @@ async function main() {
   Object.defineProperty(globalThis, "adf", { value: new ProxyOf(freeze(bridge), { get: namedMethod }), enumerable: true });
   for (const name of Object.keys(quiet)) console[name] = quiet[name];
   for (const name of job.hidden) delete globalThis[name];
-  const argument = parse(job.argument);
-  const fail = (error) => report(error);
-  // What fails beside the function is text for the console: the function's result is what counts.
-  const stray = (event) => { event.preventDefault(); log("[error] " + inspect(event.reason ?? event.error) + "\n"); };
-  globalThis.addEventListener("unhandledrejection", stray);
-  globalThis.addEventListener("error", stray);
   apply(then, answer(), [undefined, fail]);
   try {
     const fn = await load(job.source, job.function, job.type);
@@ -250,7 +259,7 @@ async function main() {
       return;
     }
     phase = "run";
-    const value = await fn(argument);
+    const value = await fn(job.argument);
     phase = "result";
     const text = stringify(value);
     if (text === undefined && value !== undefined) throw new TypeError("a " + typeof value);
