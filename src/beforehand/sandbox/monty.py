@@ -13,12 +13,10 @@ import math
 import os
 import re
 import time
-from functools import cache
 from typing import Any
 
 import msgspec
 import pydantic_monty as monty
-from pydantic_monty._binary import find_monty_binary
 
 from ..errors import ConfigError
 from .contract import (
@@ -54,17 +52,11 @@ _process: int | None = None
 """The process that uses Monty, whose threads a fork leaves behind: in the child, everything it is asked would wait for ever."""
 
 
-@cache
-def _program() -> str:
-    """Where Monty's program is. It would look for it anew for every worker, which takes half a millisecond."""
-    return find_monty_binary()
-
-
 class MontyWorker:
     """One process for one call. `start` it ahead of time, `run` a job, `kill` it."""
 
     def __init__(self) -> None:
-        self._pool = monty.AsyncMonty(binary_path=_program(), min_processes=1, max_processes=1)
+        self._pool = monty.AsyncMonty(min_processes=1, max_processes=1)
         self._checkout: Any = None
         self._started: asyncio.Future[Any] | None = None
         self._pid: int | None = None
