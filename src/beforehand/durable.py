@@ -13,9 +13,8 @@ import msgspec
 from .decisions import Deny, HumanAnswer, PendingApproval
 from .errors import ConfigError, JournalError, JournalUnreadable, RunChanged, UnknownAnswer, UsageError
 from .history import History
-from .hooks.dispatch import UNSEEN
 from .hooks.group import HookGroup
-from .hooks.hook import Hook
+from .hooks.hook import UNSEEN, Hook
 from .hooks.registry import HookSet
 from .ids import run_id_problem
 from .journal.chain import Record, seal
@@ -180,9 +179,10 @@ class Recorded(msgspec.Struct):
         shortened = (self.past.end or self.past.suspended or {}).get("shortened")
         return (whole, ()) if shortened is None else read_shortened(shortened, whole)
 
-    def prompts(self, asked: Any) -> list[Message]:
-        """What it was begun with; if hooks at 1 are no longer `asked`, what those had made of it that were there then."""
-        return [message_of(m) for m in (self.past.start["prompts"] if asked else self.past.prompts)]
+    @property
+    def prompts(self) -> list[Message]:
+        """What it was begun with, before hooks at 1."""
+        return [message_of(m) for m in self.past.start["prompts"]]
 
     @property
     def limits(self) -> Limits:

@@ -19,7 +19,7 @@ from ..seams import BY_NAME
 from .chain import Record, chained
 from .codec import message_of, result_of
 from .queries import no_start
-from .withheld import find_message, find_prompts
+from .withheld import find_message, find_prompts, who_answered
 
 LINE = frozenset({
     "turn", "took", "compacting", "instructions", "request", "reply", "direct", "ruling", "failed", "retried",
@@ -78,11 +78,12 @@ class PastCall(msgspec.Struct):
 
 
 class Item(msgspec.Struct):
-    """One record on the run's own line. Of a reply, `message` is what it stored."""
+    """One record on the run's own line. Of a reply, `message` is what it stored. `before`: how many messages came first."""
 
     kind: str
     data: dict[str, Any]
     message: Message | None = None
+    before: int = 0
 
 
 class Past(msgspec.Struct):
@@ -195,6 +196,8 @@ class _Reader:
         """How many decisions had been made before the reply that is coming in."""
         self.gate = 0
         """Where the line ends with what hooks at 8 said last."""
+        self.anew: Item | None = None
+        """With what the line ended when the run last went on. It may be a ruling whose hooks are to be asked once more."""
         self.failing: list[dict[str, Any]] = []
         """Rulings in which a hook failed, and after which nothing was tried again yet."""
 
@@ -220,6 +223,7 @@ class _Reader:
         if kind in LINE:
             self._line(kind, data)
         elif kind == "message":
+            self._asked_anew(kind, data)
             if data.get("answer") and self.open_request is None:
                 self.open_request = self.gate, len(past.messages)
             past.messages.append(self._message(data))
@@ -256,6 +260,7 @@ class _Reader:
         elif kind == "resumed":
             self.go_on()
             past.end = past.suspended = None
+            self.anew = past.line[-1] if past.line else None
 
     def _note(self, data: dict[str, Any]) -> None:
         """What the core says, and what hooks' own code leaves to be known."""
@@ -281,10 +286,9 @@ class _Reader:
             if kind == "direct":
                 past.beside[data.get("by", "")] = data
             return
-        item = Item(kind, data)
-        if kind == "ruling" and past.line and "over" in past.line[-1].data and past.line[-1].data["seam"] == data["seam"]:
-            past.line.pop()  # its hooks have been asked again since then
-        elif kind == "ruling" and data.get("instead") and not self._supersede(data["seam"], data["instead"]):
+        item = Item(kind, data, before=len(past.messages))
+        self._asked_anew(kind, data)
+        if kind == "ruling" and data.get("instead") and not self._supersede(data["seam"], data["instead"]):
             return
         if kind == "request":
             self.open_request = len(past.line), len(past.messages)
@@ -312,6 +316,13 @@ class _Reader:
         if kind == "ruling" and data["seam"] == "authorize_request":
             self.gate = len(past.line)
         self._close(kind, data)
+
+    def _asked_anew(self, kind: str, data: dict[str, Any]) -> None:
+        """Hooks that are to be asked once more have been now, or are not there any more, and the run has gone on without them."""
+        last = self.past.line[-1] if self.past.line else Item("", {})
+        if "over" in last.data and (last is self.anew or (kind == "ruling" and last.data["seam"] == data["seam"])):
+            self.past.line.pop()
+        self.anew = None
 
     def _close(self, kind: str, data: dict[str, Any]) -> None:
         if self.open_request is None and _closes(kind, data):
@@ -359,8 +370,9 @@ class _Reader:
         return around is not None and around.outcome is not None
 
     def _ruling_of_call(self, data: dict[str, Any]) -> None:
-        rulings = self._call(data["call"]).rulings.setdefault(data["seam"], deque())
-        if rulings and "over" in rulings[-1]:
+        call = self._call(data["call"])
+        rulings = call.rulings.setdefault(data["seam"], deque())
+        if rulings and ("over" in rulings[-1] or (who_answered(rulings[-1]) and not call.answers)):
             rulings.pop()  # its hooks have been asked again since then
         rulings.append(data)
 

@@ -26,7 +26,7 @@ from .codec import (
     message_of, read, read_answer, read_changes, read_decision, read_effect, read_error, read_verdict, result_of,
 )  # fmt: skip
 from .past import Item, Past, PastCall
-from .withheld import Intake, is_withheld
+from .withheld import Intake, names_of, not_run, who_answered
 
 _NOTHING: deque[Item] = deque()
 
@@ -35,6 +35,9 @@ BEFORE_ANSWER = frozenset({"ruling", "note", "instructions", "request"})
 
 AFTER_TAKING = frozenset(spec.name for spec in SEAMS if 3 <= spec.number <= 9 or spec.name == "before_compaction")
 """Seams that come once a turn has taken in what it takes."""
+
+ENDS_TURN = frozenset({"before_turn", "authorize_request"})
+"""Seams at which a refusal means that the request never leaves, so that nobody new is asked about it."""
 
 TELLING = frozenset({"changes", "heard", "effects", "notes", "decisions", "lambdas", "fired", "again", "failed"})
 """The parts of a recorded ruling that make it more than that its hooks were asked. Most have none."""
@@ -194,7 +197,10 @@ class Recall:
 
     def past_ruling(self, run: Any, seam: str, call_id: str | None) -> PastRuling | None:
         """What the hooks of this seam decided about this, if they have been asked."""
-        data = self._past_ruling_of_call(seam, call_id) if call_id is not None else self._past_ruling_on_line(seam)
+        if call_id is not None:
+            data = self._past_ruling_of_call(run, seam, call_id)
+        else:
+            data = self._past_ruling_on_line(seam, len(run.history) - run.first_message)
         again = data is not None and data.get("again") and "failed" not in data
         if call_id is None:
             self._asked_again = (seam, len(self.line) + 1) if again and "over" not in data else None  # type: ignore[operator]
@@ -228,29 +234,35 @@ class Recall:
         about = run.parent_call_id if about is None else about
         return recall_lambdas(run, self.past, about, data["lambdas"], data.get("seam") == "after_tool_call")
 
-    def _past_ruling_of_call(self, seam: str, call_id: str) -> dict[str, Any] | None:
+    def _past_ruling_of_call(self, run: Any, seam: str, call_id: str) -> dict[str, Any] | None:
         call = self.past_call(call_id)
         if call is None:
             return None
         rulings = call.rulings.get(seam)
         while rulings:
             data = rulings.popleft()
-            if call.outcome is not None or not any([is_withheld(verdict) for verdict, *_ in data.get("heard", ())]):
+            if call.outcome is not None or not (answered := who_answered(data)):
                 return data
+            if gone := answered.difference(*[names_of(hook) for hook in run.hooks.before_tool_call]):
+                return not_run(data, min(gone))
         over = call.outcome is not None or (call.intent is not None and seam != "after_tool_call")
         return {} if over else None  # a hook that is new since then comes too late for this call
 
-    def _past_ruling_on_line(self, seam: str) -> dict[str, Any] | None:
+    def _past_ruling_on_line(self, seam: str, stored: int) -> dict[str, Any] | None:
+        """The ruling of this seam that comes next, where so many messages have been `stored` by now."""
         line = self.line
         for place, item in enumerate(line):
             if item.kind != "ruling":
                 return {}  # its hooks are new since then: what comes after this is recorded already
             if item.data["seam"] == seam:
+                if seam == "on_message" and item.before > stored:
+                    return {}  # about a later message: hooks at 10 were there again, and they were not for this one
                 for _ in range(place + 1):
                     line.popleft()
                 return item.data
-        # Rulings alone do not say that this is past: the hooks that made them may be gone, or an abort may have come before them.
-        return {} if seam == "on_message" and self._is_stored() else None
+        # Rulings alone do not say that this is past: an abort may have come before them. What they have refused does.
+        refused = any([item.data["seam"] in ENDS_TURN and item.data.get("heard") for item in line])
+        return {} if refused or (seam == "on_message" and self._is_stored()) else None
 
     def _is_stored(self) -> bool:
         """Whether the message that is to be stored next is on record."""
