@@ -741,6 +741,28 @@ async def test_nobody_is_asked_for_the_key_of_a_request_that_is_past(tmp_path: P
     assert asked == [2, 2]
 
 
+async def test_nobody_is_asked_for_the_key_of_a_request_that_never_left(tmp_path: Path) -> None:
+    """A hook at 8 failed about it, and the turn was tried again."""
+    asked: list[int] = []
+
+    def key(wanted: Any) -> Any:
+        asked.append(wanted.run.turn)
+        return Replace(key=KEY)
+
+    def fails(out: Any) -> None:
+        if out.run.turn == 1:
+            raise RuntimeError("broken")
+
+    hooks = [Hook(seam="get_api_key", fn=key, name="key"), Hook(seam="authorize_request", fn=fails, name="fails")]
+    async with agent_at(tmp_path / "whole.db", *hooks, recovery=patient()) as agent:
+        whole = await agent.run("go", run_id="R")
+    assert asked == [1, 2, 3]
+    path = cut_after(tmp_path / "whole.db", lambda r: r.kind == "retried")
+    asked.clear()
+    assert (await resumed(agent_at(path, *hooks, recovery=patient()))).messages == whole.messages
+    assert asked == [2, 3]
+
+
 @pytest.mark.parametrize(("about_it", "seam"), [(Interrupt("not that", resend=True), "finish_turn"), (None, "authorize_request")])
 async def test_a_turn_that_has_what_a_hook_queued_does_not_take_what_came_after_it(
     tmp_path: Path, about_it: Interrupt | None, seam: str

@@ -227,9 +227,9 @@ async def _ask_or_recall(
     elif past.failed is not None:
         repeat_effects(run, past)
         raise past.failed
-    elif spec.value is None and journal.knows_reply():
+    elif spec.value is None and journal.is_answered():
         run.decisions += past.decisions
-        return Ruling(context, {}), True  # nobody needs a key for a request that has been answered
+        return Ruling(context, {}), True  # nobody needs a key for a request that is past
     names = [hook.name for hook in hooks if hook.where != UNSEEN]
     if not names and run.shadow is None:
         return Ruling(context, {}), False  # only what hooks have decided that are gone

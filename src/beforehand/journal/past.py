@@ -19,7 +19,8 @@ from ..seams import BY_NAME
 from .chain import Record, chained
 from .codec import message_of, result_of
 from .queries import no_start
-from .withheld import find_message, find_prompts, who_answered
+from .pastcalls import PastCall
+from .withheld import find_message, find_prompts
 
 LINE = frozenset({
     "turn", "took", "compacting", "instructions", "request", "reply", "direct", "ruling", "failed", "retried",
@@ -34,47 +35,6 @@ INSIDE = "inside"
 
 OF_CALLS = frozenset({"Uncertain", "Repeated"})
 """What the core says of a call that it finds under way. What else it says, it says again."""
-
-
-class PastCall(msgspec.Struct):
-    """What is recorded of one call. `inner` are the ids of the calls made inside it, `notes` what the core said about it."""
-
-    rulings: dict[str, deque[dict[str, Any]]] = {}
-    intent: dict[str, Any] | None = None
-    outcome: dict[str, Any] | None = None
-    asks: list[dict[str, Any]] = []
-    answers: deque[dict[str, Any]] = msgspec.field(default_factory=deque)
-    settled: dict[str, Any] | None = None
-    inner: list[str] = []
-    notes: list[dict[str, Any]] = []
-
-    @property
-    def name(self) -> str | None:
-        """The tool's name, where it is known."""
-        decided = [ruling for rulings in self.rulings.values() for ruling in rulings]
-        return next((data["name"] for data in (self.intent, self.outcome, *self.asks, *decided) if data and "name" in data), None)
-
-    def unshaped(self, number: int = 0) -> dict[str, Any] | None:
-        """What the arguments were once they were valid, before hooks shaped them, as far as that is on record.
-
-        After each edit by a person the hooks are asked again: `number` says in which of these rounds. To be asked before the
-        rulings are gone over.
-        """
-        shaping, gate = (self.ruling(seam, number) for seam in ("prepare_tool_call", "before_tool_call"))
-        if "args" in shaping:
-            return shaping["args"]  # type: ignore[no-any-return]
-        first = [gate.get("original_args"), *[asked["original_args"] for asked in self.asks[:1]]] if number == 0 else []
-        later = [] if "changes" in shaping else [gate.get("args"), self.intent["args"] if self.intent and not number else None]
-        return next((args for args in [*first, *later] if args is not None), None)
-
-    def ruling(self, seam: str, number: int) -> dict[str, Any]:
-        rulings = self.rulings.get(seam, ())
-        return rulings[number] if number < len(rulings) else {}
-
-    def forget_decisions(self) -> None:
-        """They were about another call. What people have answered is bound to what they were shown."""
-        self.rulings.clear()
-        self.asks.clear()
 
 
 class Item(msgspec.Struct):
@@ -370,11 +330,7 @@ class _Reader:
         return around is not None and around.outcome is not None
 
     def _ruling_of_call(self, data: dict[str, Any]) -> None:
-        call = self._call(data["call"])
-        rulings = call.rulings.setdefault(data["seam"], deque())
-        if rulings and ("over" in rulings[-1] or (who_answered(rulings[-1]) and not call.answers)):
-            rulings.pop()  # its hooks have been asked again since then
-        rulings.append(data)
+        self._call(data["call"]).ruled(data)
 
     def _call(self, call_id: str) -> PastCall:
         call = self.past.calls.get(call_id)
