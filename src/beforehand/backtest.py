@@ -153,7 +153,7 @@ async def _go_over(
     rehearsal.begin(run)
     calls = calls_of_lambdas(past)
     with suppress(RecordEnds):
-        await run_loop(run, recorded.prompts(True))
+        await run_loop(run, recorded.prompts)
     for turn, call in calls:
         run.turn = turn
         with suppress(RecordEnds):

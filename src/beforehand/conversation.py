@@ -159,7 +159,7 @@ class Conversation(Channel):
             if check and self.result.error is not None:
                 raise self.result.error
             return self.result
-        return await self._execute(run, recorded.prompts(run.hooks.before_run), None, None, check=check)
+        return await self._execute(run, recorded.prompts, None, None, check=check)
 
     async def compact(self, *, keep: int = 8, deps: Any = None) -> Compacted:
         """Replace all but about the last `keep` messages by a summary. On any failure the history stays as it is."""

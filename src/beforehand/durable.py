@@ -13,9 +13,8 @@ import msgspec
 from .decisions import Deny, HumanAnswer, PendingApproval
 from .errors import ConfigError, JournalError, JournalUnreadable, RunChanged, UnknownAnswer, UsageError
 from .history import History
-from .hooks.dispatch import UNSEEN
 from .hooks.group import HookGroup
-from .hooks.hook import Hook
+from .hooks.hook import UNSEEN, Hook
 from .hooks.registry import HookSet
 from .ids import run_id_problem
 from .journal.chain import Record, seal
@@ -180,9 +179,10 @@ class Recorded(msgspec.Struct):
         shortened = (self.past.end or self.past.suspended or {}).get("shortened")
         return (whole, ()) if shortened is None else read_shortened(shortened, whole)
 
-    def prompts(self, asked: Any) -> list[Message]:
-        """What it was begun with; if hooks at 1 are no longer `asked`, what those had made of it that were there then."""
-        return [message_of(m) for m in (self.past.start["prompts"] if asked else self.past.prompts)]
+    @property
+    def prompts(self) -> list[Message]:
+        """What it was begun with, before hooks at 1."""
+        return [message_of(m) for m in self.past.start["prompts"]]
 
     @property
     def limits(self) -> Limits:
@@ -268,6 +268,8 @@ async def take_up(
             raise UsageError(f"run {run_id} was made inside a call: resume {outer}, which goes on with it")
         if (loop := recorded.past.start["loop"]) != run.loop:
             raise UsageError(f"run {run_id} was made in loop {loop!r}, and this is {run.loop!r}: resume it with agent.resume()")
+        if strict and not recorded.finished and (answers is not None or not recorded.waits):
+            refuse_changes(recorded, run.plan.tools, run.hooks)  # before answers count for a run that does not go on
         await record_answers(recorded, answers)
         if recorded.finished or recorded.waits:
             left, removed = await journal.reading(recorded.left)
@@ -282,7 +284,7 @@ async def take_up(
                 run.history.append(message)
             run.first_message = len(run.history)
             give(recorded.past, msgspec.json.decode(encode(kept_all(prompts))))
-            await _begin_again(run, recorded, strict)
+            await _begin_again(run, recorded)
             run.lease = lease
         return recorded
     except BaseException:
@@ -290,14 +292,17 @@ async def take_up(
         raise
 
 
-async def _begin_again(run: RunState, recorded: Recorded, strict: bool) -> None:
+def refuse_changes(recorded: Recorded, tools: Sequence[Any], hooks: HookSet) -> None:
+    """`RunChanged` where tools or hooks are not those that a run began with."""
+    if changed := differences(recorded.past.start, tools, each_hook(hooks)):
+        raise RunChanged(f"run {recorded.run_id} cannot go on as it began: {'; '.join(changed)}")
+
+
+async def _begin_again(run: RunState, recorded: Recorded) -> None:
     past = recorded.past
     changed = differences(past.start, run.plan.tools, each_hook(run.hooks))
     if changed:
-        said = "; ".join(changed)
-        if strict:
-            raise RunChanged(f"run {recorded.run_id} cannot go on as it began: {said}")
-        logger.warning("run %s goes on, but not as it began: %s", recorded.run_id, said)
+        logger.warning("run %s goes on, but not as it began: %s", recorded.run_id, "; ".join(changed))
     run.set_id(recorded.run_id)
     run.use_limits(recorded.limits)
     run.poll_first = past.start["poll_first"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from .frozen import FrozenDict
 from .hooks.check import Refused
 from .hooks.dispatch import Ruling, dispatch
 from .hooks.group import narrowed
+from .hooks.hook import UNSEEN, Hook
 from .intents import replay_policy
 from .seams import BY_NAME, CallDraft, PendingCall, RunInfo
 from .state import RunState
@@ -51,10 +53,20 @@ async def shape_and_gate(run: RunState, call: Call, batch: Batch, args: FrozenDi
         gates = hooks.for_tool("before_tool_call", tool.name)
         if gates or run.shadow is not None or _ruled(run, call, "before_tool_call"):
             asked = narrowed(gates, call.context) if hooks.grouped else gates
-            await _apply_gate(run, call, batch, await dispatch(run, GATE, asked, call.context), approved)
+            ruling = await dispatch(run, GATE, asked, call.context)
+            if run.journal is not None and (new := run.journal.not_asked(call.id, asked)):
+                ruling = await _ask_new(run, [hook for hook in new if hook.where != UNSEEN], ruling)
+            await _apply_gate(run, call, batch, ruling, approved)
     except HookFailed as error:  # on_error="abort"
         call.failure = error
         call.settle("blocked", str(error))
+
+
+async def _ask_new(run: RunState, gates: Sequence[Hook], ruling: Ruling) -> Ruling:
+    """A call that was ruled on before the process ended, and has not begun, passes gates that are new since then as well."""
+    if not gates or (ruling.verdict is not None and not isinstance(ruling.verdict, Ask)):
+        return ruling
+    return ruling.beside(GATE, (await dispatch(run, GATE, gates, ruling.context)).heard, {})
 
 
 def _ruled(run: RunState, call: Call, seam: str) -> bool:

@@ -12,7 +12,7 @@ from .batch import Results, Suspension, calls_of, resume_calls, run_calls
 from .closing import AFTER, Turn, ask_finish, close_turn, end_failed_turn, store_failure, store_turn_error, turn_end
 from .compaction import keep_in_bounds
 from .decisions import Answer, Block, Interrupt
-from .errors import Aborted, BeforehandError, HookFailed, RunError
+from .errors import Aborted, BeforehandError, HookFailed, RunChanged, RunError, UsageError
 from .events import AgentEnd, AgentStart, MessageEnd, MessageStart, StopReason, TurnStart
 from .hooks.dispatch import dispatch
 from .messages import Message
@@ -57,9 +57,7 @@ async def run_loop(run: RunState, prompts: Sequence[Message], waiting: Suspensio
         await run.emit(AgentEnd(messages=messages, stop_reason=run.stop_reason or "completed", **run.event_fields()))
 
 
-async def _turns(
-    run: RunState, incoming: list[Message], waiting: Suspension | None = None, answers: object = None
-) -> None:  # fmt: skip
+async def _turns(run: RunState, incoming: list[Message], waiting: Suspension | None = None, answers: object = None) -> None:
     """Turns until one says stop. Failures between and before requests end here, with a record in the history.
 
     What is left in `incoming` afterwards did not come so far as to be judged at seam 10.
@@ -104,6 +102,8 @@ async def _turns(
         run.stop_reason, run.error = "aborted", None
         if not turn.closed:
             await end_failed_turn(run, turn, ask=True)
+    except (RunChanged, UsageError):  # not the run that is on record, or it cannot go on: no turn has failed
+        raise
     except BeforehandError as error:
         failure = error if isinstance(error, RunError) else _wrapped(error)
         run.stop_reason, run.error = "error", failure

@@ -12,7 +12,8 @@ from typing import Any
 from .calls import Call, RecordEnds, nested_call
 from .frozen import EMPTY_DICT, FrozenDict, freeze, thaw
 from .hooks.registry import HookSet
-from .journal.past import Past, PastCall
+from .journal.past import Past
+from .journal.pastcalls import PastCall
 from .journal.recall import PastReply, PastRuling, Recall
 from .limits import Limits, Recovery
 from .messages import AssistantMessage, Options, Request, ToolSpec
@@ -65,18 +66,12 @@ class Rehearsal(Recall):
     async def go_live(self, run: Any) -> None:
         raise RecordEnds
 
-    def _past_ruling_on_line(self, seam: str) -> dict[str, Any] | None:
-        found = super()._past_ruling_on_line(seam)
+    def _past_ruling_on_line(self, seam: str, stored: int) -> dict[str, Any] | None:
+        found = super()._past_ruling_on_line(seam, stored)
         if found is None and self.line:
             return {}  # nobody was asked then, and rulings follow
         if found is None and seam in LAST and self.past is not None and self.past.end is not None:
             return {}  # nobody was asked then, so there is no record of it
-        return found
-
-    def _past_ruling_of_call(self, seam: str, call_id: str) -> dict[str, Any] | None:
-        found, call = super()._past_ruling_of_call(seam, call_id), self.past_call(call_id)
-        if found is None and seam == "prepare_tool_call" and call is not None and call.rulings.get("before_tool_call"):
-            return {}  # nobody was asked here then, and the call came further
         return found
 
     async def failed(self, run: Any, error: Exception, *_: Any) -> None:

@@ -23,7 +23,7 @@ from .errors import HookFailed
 from .events import DecisionRecord
 from .frozen import Frozen, canonical
 from .hooks.check import Late
-from .hooks.dispatch import UNSEEN, Gone, Ruling, ask, fail, within
+from .hooks.dispatch import Gone, Ruling, ask, fail, within
 from .hooks.group import narrowed
 from .hooks.hook import Hook
 from .hooks.registry import HookSet
@@ -114,8 +114,7 @@ class Shadow:
     def visiting(self, hooks: HookSet, also: Iterable[str] = ()) -> HookSet:
         """The run's own hooks, with a place holder at each seam where only the shadow has one (and at these `also`)."""
         seams = {hook.seam for hook in self.hooks.hooks if hook.spec.kind != "save"} - {"on_chunk", "get_api_key"} | {*also}
-        holders = [Hook(seam=name, fn=_silent, name="shadow", where=UNSEEN) for name in BY_NAME if name in seams]
-        return HookSet([*hooks.hooks, *[h for h in holders if not getattr(hooks, h.seam)]], hooks.loop) if holders else hooks
+        return hooks.visiting(seams)
 
     def inside(self, shadow: Shadow | None, hooks: HookSet) -> Shadow:
         """The shadow of a sub-agent's run: these in the place of what its `hooks` have inherited, beside its own `shadow`.
@@ -369,10 +368,6 @@ class Aside:
         except Late:
             self._late.add(hook.identity)
             raise
-
-
-def _silent(_: Any) -> None:
-    return None
 
 
 async def _never(*_: Any) -> Any:

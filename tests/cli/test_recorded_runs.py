@@ -18,7 +18,7 @@ import pytest
 
 from beforehand import Agent, Ask, CustomMessage, hook, tool
 from beforehand.journal import Journal
-from beforehand.testing import ScriptedModel, tool_call
+from beforehand.testing import ScriptedModel, error, tool_call
 from cli.command import COMMAND, beforehand, calls, endpoint, says
 from reading.recorded import cut, look, looks, pay, pays, teller, text, with_sub_agent
 
@@ -129,16 +129,27 @@ def test_a_finished_run_gives_its_recorded_text_and_asks_nobody(run_here: Run) -
 
 
 @pytest.mark.usefixtures("here")
+def test_a_finished_run_of_a_model_of_ones_own_needs_none(run_here: Run) -> None:
+    Agent(model=ScriptedModel([text("Hello.")]), journal="runs.db").run_sync("Hi", run_id="R")
+    Agent(model=ScriptedModel([error("down")]), journal="runs.db").run_sync("Hi", run_id="S", check=False)
+    again = run_here("resume", "R")
+    assert (again.code, again.out) == (0, "Hello.\n")
+    refused = run_here("resume", "S")
+    assert refused.code == 2
+    assert "give --model" in refused.err
+
+
+@pytest.mark.usefixtures("here")
 def test_strict_refuses_where_hooks_are_not_as_they_were(run_here: Run) -> None:
     with endpoint(calls("book", seat="first"), says("Booked.")) as server:
         at = ("--base-url", server.url)
         run_here("run", "Book", *WITH, *at, "--journal", "runs.db")
         run_id = one_run_id(run_here)
-        run_here("approvals", "--answer", run_id, "call_1", "approve")
-        without = ("--model", "openai:m", "--tools", "tools.py", *at)
+        without = ("--model", "openai:m", "--tools", "tools.py", *at, "--answer", "call_1=approve")
         refused = run_here("resume", run_id, "--strict", *without)
         assert refused.code == 2
         assert "hook needs_a_person at before_tool_call is gone" in refused.err
+        assert "call_1" in run_here("approvals").out, "its answer did not count"
         warned = run_here("resume", run_id, "--anyway", *without)
     assert (warned.code, warned.out) == (0, "Booked.\n")
     assert "goes on, but not as it began" in warned.err

@@ -96,7 +96,9 @@ def settled_rulings(records: list[Record]) -> Counter[tuple[str, str, int, str |
     for record in records:
         if record.kind == "ruling" and not record.data.get("again"):
             data = record.data
-            if any(v.get("withheld") for v, *_ in data.get("heard", ())) and (record.run_id, data["call"]) not in over:
+            heard = [v for v, *_ in data.get("heard", ())]
+            counts = not any(v["is"] in ("Block", "Interrupt", "Steer") for v in heard)
+            if counts and any(v.get("withheld") for v in heard) and (record.run_id, data["call"]) not in over:
                 continue  # an answer that is not on record
             kept.append((record.run_id, data["seam"], data["turn"], data.get("call")))
             if data["seam"] == "authorize_request" and any(

@@ -140,7 +140,8 @@ async def test_hooks_that_have_changed_are_reported_and_strict_refuses(tmp_path:
     with pytest.raises(RunChanged, match="hook clamp at prepare_tool_call is gone"):
         await later.agent.resume("R", {"c": Approve()}, strict=True)
     assert later.did == []
-    await later.agent.resume("R")
+    assert (await later.agent.resume("R")).pending, "the answer did not count for a run that was refused"
+    assert (await later.agent.resume("R", {"c": Approve()})).stop_reason == "completed"
     assert "hook clamp at prepare_tool_call is gone" in caplog.text
 
 

@@ -8,13 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from beforehand import (
-    Agent, Answer, Block, Continue, Hook, HookFailed, Interrupt, Limits, Queue, Recovery, Replace, ToolContext,
-    UserMessage, tool,
+    Agent, Answer, Block, Continue, End, Hook, HookFailed, Interrupt, Limits, Queue, Recovery, Replace, Steer,
+    ToolContext, UserMessage, tool,
 )  # fmt: skip
-from beforehand.errors import RunError
+from beforehand.errors import RunChanged, RunError
 from beforehand.journal import Journal, Record, verify
 from beforehand.testing import FunctionModel, error, text, tool_call
 
@@ -66,6 +67,10 @@ async def resumed(agent: Agent) -> Any:
             again = await agent.resume("R")
             assert (again.messages, again.text) == (result.messages, result.text)
         return result
+
+
+def rewritten(message: Any) -> Replace:
+    return Replace(message=msgspec.structs.replace(message, content=message.text.upper()))
 
 
 def patient() -> Recovery:
@@ -353,6 +358,285 @@ async def test_what_a_hook_had_queued_stays_in_the_history_when_the_hook_is_gone
     assert [m.text for m in result.messages] == ["go", "by the way", "", "saw 1", "saw 2", "done"]
 
 
+@pytest.mark.parametrize(
+    ("seam", "decision"),
+    [
+        ("before_run", Block("no")),
+        ("before_turn", End("enough")),
+        ("prepare_request", lambda c: Replace(context=msgspec.structs.replace(c.context, system="another"))),
+        ("authorize_request", Block("no")), ("authorize_request", Answer("made up")),
+        ("on_message", Interrupt("not that")), ("on_message", Interrupt("no", resend=True)), ("on_message", Queue("a note")),
+        ("finish_turn", End()), ("finish_turn", Continue()),
+        ("prepare_next_turn", Replace(add_messages=[UserMessage("added")])),
+        ("before_compaction", Answer("short")), ("before_compaction", Block("no")),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("time", [1, 2])
+async def test_what_a_hook_had_decided_stands_when_the_hook_is_gone(tmp_path: Path, seam: Any, decision: Any, time: int) -> None:
+    """Wherever the process ends after that, and though there is no other hook at this seam."""
+    asked = 0
+
+    def decides(context: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        return None if asked != time else decision(context) if callable(decision) else decision
+
+    def makes(path: Path, *hooks: Hook) -> Agent:
+        model = FunctionModel(lambda request: text("short") if request.system.startswith("Summ") else after_calls(request))
+        return agent_at(path, *hooks, model=model, limits=Limits(compact_at=60 if seam == "before_compaction" else None))
+
+    def seen(agent: Agent) -> list[tuple[str, list[str]]]:
+        return [(request.system, [m.text for m in request.messages]) for request in agent.plan.model.requests]
+
+    async with makes(tmp_path / "whole.db", Hook(seam=seam, fn=decides, name="decides")) as agent:
+        whole = await agent.run([UserMessage("word " * 60), UserMessage("go")], run_id="R")
+        sent = seen(agent)
+    records = all_records(tmp_path / "whole.db")
+    ruled = [r.n for r in records if r.kind == "ruling" and r.data.get("decisions")]
+    for length in range(ruled[0] if ruled else len(records), len(records)):
+        agent = makes(cut_at(tmp_path / "whole.db", length))
+        result = await resumed(agent)
+        assert (result.messages, result.stop_reason) == (whole.messages, whole.stop_reason), f"cut after record {length}"
+        again = seen(agent)
+        assert again == sent[len(sent) - len(again) :]
+
+
+@pytest.mark.parametrize(("seam", "refusal"), [("before_turn", End("no")), ("authorize_request", Block("no"))])
+async def test_what_hooks_had_refused_stands_though_others_are_new(tmp_path: Path, seam: Any, refusal: Any) -> None:
+    """They would be asked first, and then those that had refused it once more, who may decide otherwise by now, or be gone."""
+
+    def refuses(context: Any) -> Any:
+        return refusal if context.run.calls else None
+
+    hook = Hook(seam=seam, fn=refuses, name="refuses")
+    async with agent_at(tmp_path / "whole.db", hook) as agent:
+        whole = await agent.run("go", run_id="R")
+    records = all_records(tmp_path / "whole.db")
+    first = next(r.n for r in records if r.kind == "ruling" and "heard" in r.data)
+    before = SEAMS[: SEAMS.index(seam)] if seam != "before_turn" else ("prepare_next_turn",)
+    for there in (hook, Hook(seam=seam, fn=lambda context: None, name="refuses"), None):
+        for length in range(first, len(records)):
+            path = tmp_path / f"{length} {there is hook} {there is None}.db"
+            cut(records[:length], {"R": None}, path).close()
+            asked: list[str] = []
+            new = watchers(asked, before)
+            result = await resumed(agent_at(path, *new, *([] if there is None else [there])))
+            assert (result.stop_reason, result.messages) == (whole.stop_reason, whole.messages)
+            assert asked == []
+
+
+@pytest.mark.parametrize("broken", [False, True])
+async def test_what_a_hook_at_10_says_of_one_message_is_not_taken_for_what_it_says_of_another(
+    tmp_path: Path, broken: bool
+) -> None:  # fmt: skip
+    """It was not there when the messages before came, and is there when the run goes on, twice."""
+
+    def guard(incoming: Any) -> Any:
+        judged.append(incoming.message.text)
+        if incoming.message.text == "saw 1" and broken:
+            raise RuntimeError("broken")
+        return rewritten(incoming.message) if incoming.message.role == "tool" else None
+
+    judged: list[str] = []
+    new = Hook(seam="on_message", fn=guard, name="guard")
+    async with agent_at(tmp_path / "whole.db") as agent:
+        await agent.run([UserMessage("go"), UserMessage("now")], run_id="R")
+    path = cut_after(tmp_path / "whole.db", lambda r: r.kind == "outcome")
+    began = len(all_records(path))
+    result = await resumed(agent_at(path, new))
+    if broken:
+        assert result.error is not None
+        broken = False
+        result = await resumed(agent_at(path, new))
+    expected = ["go", "now", "", "SAW 1", "SAW 2", "done"]
+    assert [m.text for m in result.messages] == expected
+    for record in all_records(path)[began:-1]:
+        judged.clear()
+        again = await resumed(agent_at(cut_at(path, record.n), new))
+        assert [m.text for m in again.messages] == expected, record.n
+        assert not {"go", "now"} & set(judged)
+
+
+@pytest.mark.parametrize(
+    ("seam", "fails_at", "decision"),
+    [
+        ("before_turn", 2, End("no")), ("prepare_next_turn", 1, Replace(add_messages=[UserMessage("added")])),
+        ("authorize_request", 2, Block("no")), ("on_message", 3, None),
+    ],
+)  # fmt: skip
+async def test_a_hook_that_had_failed_was_away_and_is_back_is_not_asked_about_what_is_past(
+    tmp_path: Path, seam: Any, fails_at: int, decision: Any
+) -> None:
+    """The run has gone on without it, over that which it had failed about."""
+    asked = 0
+
+    def fails(context: Any) -> None:
+        nonlocal asked
+        asked += 1
+        if asked == fails_at:
+            raise RuntimeError("broken")
+
+    path = tmp_path / "whole.db"
+    async with agent_at(path, Hook(seam=seam, fn=fails, name="hook")) as agent:
+        assert (await agent.run("go", run_id="R", check=False)).error is not None
+    began = len(all_records(path))
+    whole = await resumed(agent_at(path))
+    assert [m.text for m in whole.messages] == ["go", "", "saw 1", "saw 2", "done"]
+    past = {"on_message": "message", "authorize_request": "reply"}.get(seam, "request")  # a request without reply leaves again
+    records = all_records(path)
+    for length in range(next(r.n for r in records[began:] if r.kind == past), len(records)):
+        result = await resumed(agent_at(cut_at(path, length), Hook(seam=seam, fn=lambda context: decision, name="hook")))
+        assert (result.messages, result.stop_reason) == (whole.messages, whole.stop_reason), length
+
+
+async def test_a_run_that_does_not_go_as_it_is_recorded_has_not_failed(tmp_path: Path) -> None:
+    """Nothing is added to its record, and nothing is tried again: with what it began with it still goes on."""
+    tells = Hook(seam="on_message", fn=lambda c: Queue(UserMessage("a note")) if c.message.text == "go" else None, name="tells")
+    async with agent_at(tmp_path / "whole.db", tells, recovery=patient()) as agent:
+        whole = await agent.run("go", run_id="R")
+    records = all_records(tmp_path / "whole.db")
+    end = next(r.n for r in records if r.kind == "outcome")
+    told = [msgspec.structs.replace(r, body=r.body.replace(b'"effects":[{', b'"others":[{')) for r in records[:end]]
+    cut(told, {"R": None}, tmp_path / "other.db").close()
+    async with agent_at(tmp_path / "other.db", tells, recovery=patient()) as agent:
+        with pytest.raises(RunChanged, match="where the record has a user message there is now a assistant one"):
+            await agent.resume("R")
+    assert [r.kind for r in all_records(tmp_path / "other.db")[end:]] == ["resumed"]
+    assert (await resumed(agent_at(cut_at(tmp_path / "whole.db", end), tells, recovery=patient()))).messages == whole.messages
+
+
+@pytest.mark.parametrize("kind", ["turn", "compaction"])
+async def test_what_a_hook_queued_beside_another_one_that_failed_is_said(tmp_path: Path, kind: str) -> None:
+    """The run went on in spite of the failure: the turn was tried again, or there was no summary."""
+
+    def tells(out: Any) -> Any:
+        return Queue(UserMessage("a note")) if out.kind == kind and not failed else None
+
+    def fails(out: Any) -> None:
+        if out.kind == kind and not failed:
+            failed.append(True)
+            raise RuntimeError("broken")
+
+    failed: list[bool] = []
+    hooks = [Hook(seam="authorize_request", fn=fn, name=fn.__name__) for fn in (tells, fails)]
+    options: dict[str, Any] = {"recovery": patient(), "limits": Limits(compact_at=60 if kind == "compaction" else None)}
+    async with agent_at(tmp_path / "whole.db", *hooks, **options) as agent:
+        whole = await agent.run([UserMessage("word " * 60), UserMessage("go")], run_id="R")
+    assert [m.text for m in whole.messages].count("a note") == 1
+    records = all_records(tmp_path / "whole.db")
+    survived = "retried" if kind == "turn" else "note"
+    for length in range(next(r.n for r in records if r.kind == survived), len(records)):
+        assert (await resumed(agent_at(cut_at(tmp_path / "whole.db", length), *hooks, **options))).messages == whole.messages
+
+
+# --- answers for calls, which wait for the hooks at 13 to be on record ---------------------------
+
+
+@tool
+async def pay(ctx: ToolContext) -> str:
+    ctx.deps.append(ctx.idempotency_key)
+    return "paid"
+
+
+def payer(path: Path, *gates: Any) -> Agent:
+    """What it answers for calls is put to a hook at 13 first."""
+
+    def replies(request: Any) -> Any:
+        return text("done") if any(m.role == "tool" for m in request.messages) else tool_call("pay", {}, id="c")
+
+    model = FunctionModel(replies)
+    hooks = [Hook(seam="before_tool_call", fn=gate, name=gate.__name__) for gate in gates]
+    sees = Hook(seam="after_tool_call", fn=lambda outcome: None, name="sees")
+    return Agent(model=model, tools=[pay], hooks=[*hooks, sees], journal=Journal(path, durability="normal"))
+
+
+def mocks(call: Any) -> Any:
+    return [Answer("as if paid"), Queue(UserMessage("a note"))]
+
+
+def looks(call: Any) -> None:
+    """Decides nothing."""
+
+
+async def told(agent: Agent) -> tuple[list[str], list[str]]:
+    """What the model is told when the run goes on, and what was paid meanwhile."""
+    paid: list[str] = []
+    async with agent:
+        result = await agent.resume("R", deps=paid)
+        assert (await agent.resume("R")).messages == result.messages
+    return [m.text for m in result.messages[2:]], paid
+
+
+@pytest.mark.parametrize("gates", [(), (looks,)])
+async def test_a_call_that_a_hook_answered_does_not_run_when_the_hook_is_gone(tmp_path: Path, gates: Any) -> None:
+    async with payer(tmp_path / "whole.db", mocks, looks) as whole:
+        await whole.run("go", run_id="R")
+    path = cut_after(tmp_path / "whole.db", lambda r: r.data.get("seam") == "before_tool_call")
+    said, paid = await told(payer(path, *gates))
+    assert said[0].startswith("Not run: hook 'mocks' had answered for this call, what it gave is not on record")
+    assert paid == []
+
+
+@pytest.mark.parametrize("refusal", [Block("no"), Interrupt("no", resend=True), Steer("elsewhere")])
+async def test_an_answer_that_is_not_on_record_does_not_hide_a_refusal_beside_it(tmp_path: Path, refusal: Any) -> None:
+    def refuses(call: Any) -> Any:
+        return refusal
+
+    async with payer(tmp_path / "whole.db", mocks, refuses) as whole:
+        was = await whole.run("go", run_id="R")
+    path = cut_after(tmp_path / "whole.db", lambda r: r.data.get("seam") == "before_tool_call")
+    assert await told(payer(path, looks)) == ([m.text for m in was.messages[2:]], [])
+
+
+async def test_what_a_hook_says_once_its_answer_was_lost_is_all_that_counts(tmp_path: Path) -> None:
+    def passes(call: Any) -> None:
+        """What `mocks` says by now."""
+
+    passes.__name__ = "mocks"
+    async with payer(tmp_path / "whole.db", mocks) as whole:
+        await whole.run("go", run_id="R")
+    path = cut_after(tmp_path / "whole.db", lambda r: r.data.get("seam") == "before_tool_call")
+    began = len(all_records(path))
+    assert await told(payer(path, passes)) == (["paid", "done"], ["R:c"])
+    records = all_records(path)
+    for length in range(next(r.n for r in records[began:] if r.kind == "outcome"), len(records)):
+        assert await told(payer(cut_at(path, length), passes)) == (["paid", "done"], [])
+
+
+# --- somebody has the prompt still ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("seam", "refusal"), [("before_run", Block("no")), ("before_turn", End("no")), ("on_message", Interrupt("no"))]
+)
+async def test_what_hooks_had_refused_stands_for_whoever_tells_the_prompt_again(
+    tmp_path: Path, seam: Any, refusal: Any
+) -> None:  # fmt: skip
+    """A worker does, and the caller of a sub-agent: what hooks at 1 had made of it is not on record."""
+    asked: list[str] = []
+
+    def shapes(start: Any) -> Any:
+        asked.append("before_run")
+        return Replace(messages=[UserMessage("another")])
+
+    def refuses(context: Any) -> Any:
+        asked.append(seam)
+        return refusal
+
+    def agent(path: Path) -> Agent:
+        looks = Hook(seam="on_message", fn=lambda incoming: None, name="looks")
+        hooks = [Hook(seam="before_run", fn=shapes, name="shapes"), Hook(seam=seam, fn=refuses, name="refuses"), looks]
+        return Agent(model=FunctionModel(after_calls), hooks=hooks, journal=Journal(path, durability="normal"))
+
+    async with agent(tmp_path / "whole.db") as first:
+        whole = await first.run("go", run_id="R")
+    path = cut_at(tmp_path / "whole.db", len(all_records(tmp_path / "whole.db")) - 1)
+    asked.clear()
+    async with agent(path) as again:
+        result = await again.conversation().resume_recorded("R", prompts=[UserMessage("go")])
+    assert (result.stop_reason, result.messages, asked) == (whole.stop_reason, whole.messages, [])
+
+
 async def test_what_an_aborted_run_put_into_its_history_last_stands_once(tmp_path: Path) -> None:
     """No request took what a hook had queued. The process ends before the run is over on record."""
 
@@ -455,6 +739,28 @@ async def test_nobody_is_asked_for_the_key_of_a_request_that_is_past(tmp_path: P
     asked.clear()
     assert (await resumed(agent_at(path, *hooks, **options))).text == "done"
     assert asked == [2, 2]
+
+
+async def test_nobody_is_asked_for_the_key_of_a_request_that_never_left(tmp_path: Path) -> None:
+    """A hook at 8 failed about it, and the turn was tried again."""
+    asked: list[int] = []
+
+    def key(wanted: Any) -> Any:
+        asked.append(wanted.run.turn)
+        return Replace(key=KEY)
+
+    def fails(out: Any) -> None:
+        if out.run.turn == 1:
+            raise RuntimeError("broken")
+
+    hooks = [Hook(seam="get_api_key", fn=key, name="key"), Hook(seam="authorize_request", fn=fails, name="fails")]
+    async with agent_at(tmp_path / "whole.db", *hooks, recovery=patient()) as agent:
+        whole = await agent.run("go", run_id="R")
+    assert asked == [1, 2, 3]
+    path = cut_after(tmp_path / "whole.db", lambda r: r.kind == "retried")
+    asked.clear()
+    assert (await resumed(agent_at(path, *hooks, recovery=patient()))).messages == whole.messages
+    assert asked == [2, 3]
 
 
 @pytest.mark.parametrize(("about_it", "seam"), [(Interrupt("not that", resend=True), "finish_turn"), (None, "authorize_request")])

@@ -9,7 +9,7 @@ from ..answering import answer_waiting
 from ..assembly import ADAPTERS
 from ..conversation import Conversation
 from ..decisions import HumanAnswer, PendingApproval
-from ..durable import load
+from ..durable import load, refuse_changes
 from ..errors import ConfigError
 from ..eventstream import EventStream
 from ..hooks.group import HookGroup
@@ -19,6 +19,7 @@ from ..journal.fingerprint import differences
 from ..journal.reading import find_run
 from ..journal.store import Store
 from ..keys import place_of
+from ..models.scripted import ScriptedModel
 from .approvals import person, read_answer
 from .asking import Asker
 from .run import Job, play
@@ -35,16 +36,21 @@ async def resume_job(job: Job, beginning: str, answers: Sequence[str], *, strict
     records = await journal.reading(journal.records, run_id)
     start = records[0].data
     if not job.model:
-        named = f"{start['provider']}:{start['model']}"
+        named: Any = f"{start['provider']}:{start['model']}"
         if start["provider"] not in ADAPTERS:
-            raise ConfigError(f"no adapter for model {named!r}, which the run began with: give --model, or go on in Python")
+            if not (await journal.reading(load, journal, run_id)).finished:
+                raise ConfigError(f"no adapter for model {named!r}, which the run began with: give --model, or go on in Python")
+            named = ScriptedModel(())  # nothing is asked of it
         job = job._replace(model=named)
     if not job.instructions:
         job = job._replace(instructions=start.get("system") or "")
 
     async def begin(talk: Conversation, asker: Asker, events: Sequence[str]) -> EventStream:
-        if not (await journal.reading(load, journal, run_id)).finished:
-            if not (anyway or strict):  # --strict says all that differs, missing or changed
+        recorded = await journal.reading(load, journal, run_id)
+        if not recorded.finished:
+            if strict and (given or asker.can_ask):  # no answer counts for a run that does not go on
+                refuse_changes(recorded, talk.plan.tools, talk.plan.hooks.current)
+            elif not (anyway or strict):  # --strict says all that differs, missing or changed
                 _refuse_to_lose(run_id, start, talk.plan)
             if job.base_url is None and job.project is None:
                 _refuse_another_endpoint(run_id, records, talk.plan)

@@ -27,7 +27,7 @@ from ..messages import AssistantMessage, Text, clean
 from ..seams import SeamSpec, Seen, digest_of
 from ..state import RunState
 from .check import EndsRun, Late, Refused, split
-from .hook import Hook
+from .hook import UNSEEN, Hook
 
 logger = logging.getLogger("beforehand")
 
@@ -182,10 +182,6 @@ _KEY_LIKE = re.compile(r"[A-Za-z0-9_\-+/=.]{16,}|\b(?:sk|pk|key|tok\w*)[-_][\w-]
 # --- with a journal, or hooks in the shadow -------------------------------------------------------
 
 
-UNSEEN = "(shadow)"
-"""Where the place holders are "defined" that make a run visit seams at which only its shadow has hooks."""
-
-
 class Gone(NamedTuple):
     """A hook that decided then and is not registered now."""
 
@@ -229,12 +225,14 @@ async def _ask_or_recall(
     elif not past.again:
         return _recalled(run, spec, hooks, context, past), True
     elif past.failed is not None:
-        run.decisions += past.decisions
+        repeat_effects(run, past)
         raise past.failed
-    elif spec.value is None and journal.knows_reply():
+    elif spec.value is None and journal.is_answered():
         run.decisions += past.decisions
-        return Ruling(context, {}), True  # nobody needs a key for a request that has been answered
+        return Ruling(context, {}), True  # nobody needs a key for a request that is past
     names = [hook.name for hook in hooks if hook.where != UNSEEN]
+    if not names and run.shadow is None:
+        return Ruling(context, {}), False  # only what hooks have decided that are gone
     times: Times = []
     try:
         ruling = await ask(run, spec, hooks, context, adopt, times)

@@ -17,6 +17,9 @@ from ..seams import BY_NAME, SeamSpec
 
 OnError = Literal["closed", "open", "abort"]
 
+UNSEEN = "(shadow)"
+"""Where the place holders are "defined" that make a run come past seams at which it has no hooks. Nobody is told of them."""
+
 
 class Hook(Frozen, kw_only=True, eq=False):
     """A callable bound to a seam.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from ..errors import HookDefinitionError
 from ..seams import BY_NAME
 from .group import HookGroup
-from .hook import Hook, check_signature
+from .hook import UNSEEN, Hook, check_signature
 from .visible import check_visible
 
 logger = logging.getLogger("beforehand")
@@ -61,10 +61,20 @@ class HookSet:
         """This set for an inner loop: those of its hooks that apply there. What a parent has asked for stays."""
         return HookSet(self.hooks, loop, self._inherited)
 
+    def visiting(self, seams: Collection[str]) -> HookSet:
+        """This set with a place holder at each of these seams at which it has no hook, so that a run comes past them."""
+        empty = [name for name in BY_NAME if name in seams and not getattr(self, name)]
+        holders = [Hook(seam=name, fn=_silent, name="nobody", where=UNSEEN) for name in empty]
+        return HookSet([*self.hooks, *holders], self.loop, self._inherited) if holders else self
+
     def inheriting(self, parent: HookSet) -> HookSet:
         """This set for a sub-agent: its parent's hooks at 8 to 13 come first, whatever their order."""
         inherited = [h for h in parent.hooks if h.spec.inherited and _applies(h.loops, parent.loop)]
         return HookSet(self.hooks, self.loop, inherited) if inherited else self
+
+
+def _silent(_: Any) -> None:
+    """Decides nothing."""
 
 
 def _once(hooks: Iterable[Hook], given: Iterable[Hook] = ()) -> list[Hook]:

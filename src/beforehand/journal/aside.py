@@ -12,7 +12,8 @@ from typing import Any
 
 from ..messages import Usage
 from .codec import read, result_of
-from .past import Past, PastCall
+from .past import Past
+from .pastcalls import PastCall
 
 
 def prefix_of(about: str | None, number: int) -> str:

@@ -51,6 +51,8 @@ class RunLog(Stored):
         self.waiting: Any = None
         """What waits in the conversation's queues, from the beginning on."""
         self._listeners: Emitter | None = None
+        self._hooks: Any = None
+        """Those of today. While it goes over its past the run comes past the seams, too, at which those are gone that decided."""
         self._open: dict[tuple[str, str | None], list[tuple[DecisionRecord | None, tuple[Effect, ...]]]] = {}
         self._of_chunks: list[dict[str, Any]] = []
         self._shown = Shown(self.add)
@@ -66,6 +68,8 @@ class RunLog(Stored):
         self.intake.number_of = self.waiting.number_of
         if self.past is not None:
             self._listeners, run.events = run.events, Emitter()
+            ruled = {item.data["seam"] for item in self.line if item.kind == "ruling"}
+            self._hooks, run.hooks = run.hooks, run.hooks.visiting(ruled)
             # What is said from now on belongs after the past.
             run.queues = Queues(run.queues.steering_mode, run.queues.follow_up_mode)
             self.refill(run)
@@ -103,7 +107,7 @@ class RunLog(Stored):
         self._take_over(run)
         self.live = True
         assert self._listeners is not None and self.past is not None
-        run.events = self._listeners
+        run.events, run.hooks = self._listeners, self._hooks
         self.requeue(run)
         if run.events.takers["agent_start"]:
             await run.emit(AgentStart(**run.event_fields()))
@@ -332,8 +336,6 @@ class RunLog(Stored):
 
         If its turn had not begun yet, nothing else says why it was to follow, and which messages it was to take.
         """
-        if isinstance(error, RunChanged):
-            raise error
         if not self.past_failure():
             try:
                 await self.go_live(run)

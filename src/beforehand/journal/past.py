@@ -19,6 +19,7 @@ from ..seams import BY_NAME
 from .chain import Record, chained
 from .codec import message_of, result_of
 from .queries import no_start
+from .pastcalls import PastCall
 from .withheld import find_message, find_prompts
 
 LINE = frozenset({
@@ -36,53 +37,13 @@ OF_CALLS = frozenset({"Uncertain", "Repeated"})
 """What the core says of a call that it finds under way. What else it says, it says again."""
 
 
-class PastCall(msgspec.Struct):
-    """What is recorded of one call. `inner` are the ids of the calls made inside it, `notes` what the core said about it."""
-
-    rulings: dict[str, deque[dict[str, Any]]] = {}
-    intent: dict[str, Any] | None = None
-    outcome: dict[str, Any] | None = None
-    asks: list[dict[str, Any]] = []
-    answers: deque[dict[str, Any]] = msgspec.field(default_factory=deque)
-    settled: dict[str, Any] | None = None
-    inner: list[str] = []
-    notes: list[dict[str, Any]] = []
-
-    @property
-    def name(self) -> str | None:
-        """The tool's name, where it is known."""
-        decided = [ruling for rulings in self.rulings.values() for ruling in rulings]
-        return next((data["name"] for data in (self.intent, self.outcome, *self.asks, *decided) if data and "name" in data), None)
-
-    def unshaped(self, number: int = 0) -> dict[str, Any] | None:
-        """What the arguments were once they were valid, before hooks shaped them, as far as that is on record.
-
-        After each edit by a person the hooks are asked again: `number` says in which of these rounds. To be asked before the
-        rulings are gone over.
-        """
-        shaping, gate = (self.ruling(seam, number) for seam in ("prepare_tool_call", "before_tool_call"))
-        if "args" in shaping:
-            return shaping["args"]  # type: ignore[no-any-return]
-        first = [gate.get("original_args"), *[asked["original_args"] for asked in self.asks[:1]]] if number == 0 else []
-        later = [] if "changes" in shaping else [gate.get("args"), self.intent["args"] if self.intent and not number else None]
-        return next((args for args in [*first, *later] if args is not None), None)
-
-    def ruling(self, seam: str, number: int) -> dict[str, Any]:
-        rulings = self.rulings.get(seam, ())
-        return rulings[number] if number < len(rulings) else {}
-
-    def forget_decisions(self) -> None:
-        """They were about another call. What people have answered is bound to what they were shown."""
-        self.rulings.clear()
-        self.asks.clear()
-
-
 class Item(msgspec.Struct):
-    """One record on the run's own line. Of a reply, `message` is what it stored."""
+    """One record on the run's own line. Of a reply, `message` is what it stored. `before`: how many messages came first."""
 
     kind: str
     data: dict[str, Any]
     message: Message | None = None
+    before: int = 0
 
 
 class Past(msgspec.Struct):
@@ -195,6 +156,8 @@ class _Reader:
         """How many decisions had been made before the reply that is coming in."""
         self.gate = 0
         """Where the line ends with what hooks at 8 said last."""
+        self.anew: Item | None = None
+        """With what the line ended when the run last went on. It may be a ruling whose hooks are to be asked once more."""
         self.failing: list[dict[str, Any]] = []
         """Rulings in which a hook failed, and after which nothing was tried again yet."""
 
@@ -220,6 +183,7 @@ class _Reader:
         if kind in LINE:
             self._line(kind, data)
         elif kind == "message":
+            self._asked_anew(kind, data)
             if data.get("answer") and self.open_request is None:
                 self.open_request = self.gate, len(past.messages)
             past.messages.append(self._message(data))
@@ -256,6 +220,7 @@ class _Reader:
         elif kind == "resumed":
             self.go_on()
             past.end = past.suspended = None
+            self.anew = past.line[-1] if past.line else None
 
     def _note(self, data: dict[str, Any]) -> None:
         """What the core says, and what hooks' own code leaves to be known."""
@@ -281,10 +246,9 @@ class _Reader:
             if kind == "direct":
                 past.beside[data.get("by", "")] = data
             return
-        item = Item(kind, data)
-        if kind == "ruling" and past.line and "over" in past.line[-1].data and past.line[-1].data["seam"] == data["seam"]:
-            past.line.pop()  # its hooks have been asked again since then
-        elif kind == "ruling" and data.get("instead") and not self._supersede(data["seam"], data["instead"]):
+        item = Item(kind, data, before=len(past.messages))
+        self._asked_anew(kind, data)
+        if kind == "ruling" and data.get("instead") and not self._supersede(data["seam"], data["instead"]):
             return
         if kind == "request":
             self.open_request = len(past.line), len(past.messages)
@@ -312,6 +276,13 @@ class _Reader:
         if kind == "ruling" and data["seam"] == "authorize_request":
             self.gate = len(past.line)
         self._close(kind, data)
+
+    def _asked_anew(self, kind: str, data: dict[str, Any]) -> None:
+        """Hooks that are to be asked once more have been now, or are not there any more, and the run has gone on without them."""
+        last = self.past.line[-1] if self.past.line else Item("", {})
+        if "over" in last.data and (last is self.anew or (kind == "ruling" and last.data["seam"] == data["seam"])):
+            self.past.line.pop()
+        self.anew = None
 
     def _close(self, kind: str, data: dict[str, Any]) -> None:
         if self.open_request is None and _closes(kind, data):
@@ -359,10 +330,7 @@ class _Reader:
         return around is not None and around.outcome is not None
 
     def _ruling_of_call(self, data: dict[str, Any]) -> None:
-        rulings = self._call(data["call"]).rulings.setdefault(data["seam"], deque())
-        if rulings and "over" in rulings[-1]:
-            rulings.pop()  # its hooks have been asked again since then
-        rulings.append(data)
+        self._call(data["call"]).ruled(data)
 
     def _call(self, call_id: str) -> PastCall:
         call = self.past.calls.get(call_id)

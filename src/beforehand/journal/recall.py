@@ -1,7 +1,7 @@
 """What the journal tells a run that goes on: what has been decided, replied and done already.
 
-`line` are the records on the run's own line that are still to be gone over, in order; of calls everything is kept, because
-they run side by side.
+`line` are the records on the run's own line that are still to be gone over, in order. What is known of calls is in
+`pastcalls.py`.
 """
 
 from __future__ import annotations
@@ -14,19 +14,17 @@ from typing import Any
 
 import msgspec
 
-from ..decisions import Effect, HumanAnswer, Interrupt, Verdict
+from ..decisions import Effect, Interrupt, Verdict
 from ..errors import RunError
 from ..events import DecisionRecord
 from ..messages import NO_USAGE, Message, Usage
 from ..queues import Queues
 from ..seams import SEAMS
-from ..tools import ToolResult
 from .aside import recall_lambdas, spent
-from .codec import (
-    message_of, read, read_answer, read_changes, read_decision, read_effect, read_error, read_verdict, result_of,
-)  # fmt: skip
-from .past import Item, Past, PastCall
-from .withheld import Intake, is_withheld
+from .codec import message_of, read, read_changes, read_decision, read_effect, read_error, read_verdict
+from .past import Item, Past
+from .pastcalls import RecallOfCalls
+from .withheld import Intake
 
 _NOTHING: deque[Item] = deque()
 
@@ -35,6 +33,9 @@ BEFORE_ANSWER = frozenset({"ruling", "note", "instructions", "request"})
 
 AFTER_TAKING = frozenset(spec.name for spec in SEAMS if 3 <= spec.number <= 9 or spec.name == "before_compaction")
 """Seams that come once a turn has taken in what it takes."""
+
+ENDS_TURN = frozenset({"before_turn", "authorize_request"})
+"""Seams at which a refusal means that the request never leaves, so that nobody new is asked about it."""
 
 TELLING = frozenset({"changes", "heard", "effects", "notes", "decisions", "lambdas", "fired", "again", "failed"})
 """The parts of a recorded ruling that make it more than that its hooks were asked. Most have none."""
@@ -72,14 +73,17 @@ class PastReply(msgspec.Struct):
     """What they made of the whole message. Only where other hooks are asked about it."""
 
 
-class Recall:
+class Recall(RecallOfCalls):
     """A run's recorded past, while the run goes over it. `live` says that the record has ended."""
+
+    past: Past | None
 
     rehearsal = False
     """Whether the run only goes over its past, so that other hooks can be asked about it."""
 
     def __init__(self, past: Past | None) -> None:
-        self.past, self.live = past, past is None
+        super().__init__(past)
+        self.live = past is None
         self.intake = Intake()
         self._fired: dict[str, int] = {}
         self._asked_again: tuple[str, int] | None = None
@@ -183,9 +187,9 @@ class Recall:
 
     # --- rulings ---
 
-    def knows_reply(self) -> bool:
-        """Whether the reply to the request that is being prepared is recorded."""
-        return self._answer() is not None
+    def is_answered(self) -> bool:
+        """Whether it is on record what came of the request that is being prepared: its reply, or a failure."""
+        return any(item.kind not in BEFORE_ANSWER for item in self.line)
 
     def _answer(self) -> str | None:
         """How the request that is being prepared was answered: with a "reply", or "direct"."""
@@ -194,7 +198,10 @@ class Recall:
 
     def past_ruling(self, run: Any, seam: str, call_id: str | None) -> PastRuling | None:
         """What the hooks of this seam decided about this, if they have been asked."""
-        data = self._past_ruling_of_call(seam, call_id) if call_id is not None else self._past_ruling_on_line(seam)
+        if call_id is not None:
+            data = self.past_ruling_of_call(run, seam, call_id)
+        else:
+            data = self._past_ruling_on_line(seam, len(run.history) - run.first_message)
         again = data is not None and data.get("again") and "failed" not in data
         if call_id is None:
             self._asked_again = (seam, len(self.line) + 1) if again and "over" not in data else None  # type: ignore[operator]
@@ -228,29 +235,21 @@ class Recall:
         about = run.parent_call_id if about is None else about
         return recall_lambdas(run, self.past, about, data["lambdas"], data.get("seam") == "after_tool_call")
 
-    def _past_ruling_of_call(self, seam: str, call_id: str) -> dict[str, Any] | None:
-        call = self.past_call(call_id)
-        if call is None:
-            return None
-        rulings = call.rulings.get(seam)
-        while rulings:
-            data = rulings.popleft()
-            if call.outcome is not None or not any([is_withheld(verdict) for verdict, *_ in data.get("heard", ())]):
-                return data
-        over = call.outcome is not None or (call.intent is not None and seam != "after_tool_call")
-        return {} if over else None  # a hook that is new since then comes too late for this call
-
-    def _past_ruling_on_line(self, seam: str) -> dict[str, Any] | None:
+    def _past_ruling_on_line(self, seam: str, stored: int) -> dict[str, Any] | None:
+        """The ruling of this seam that comes next, where so many messages have been `stored` by now."""
         line = self.line
         for place, item in enumerate(line):
             if item.kind != "ruling":
                 return {}  # its hooks are new since then: what comes after this is recorded already
             if item.data["seam"] == seam:
+                if seam == "on_message" and item.before > stored:
+                    return {}  # about a later message: hooks at 10 were there again, and they were not for this one
                 for _ in range(place + 1):
                     line.popleft()
                 return item.data
-        # Rulings alone do not say that this is past: the hooks that made them may be gone, or an abort may have come before them.
-        return {} if seam == "on_message" and self._is_stored() else None
+        # Rulings alone do not say that this is past: an abort may have come before them. What they have refused does.
+        refused = any([item.data["seam"] in ENDS_TURN and item.data.get("heard") for item in line])
+        return {} if refused or (seam == "on_message" and self._is_stored()) else None
 
     def _is_stored(self) -> bool:
         """Whether the message that is to be stored next is on record."""
@@ -341,44 +340,6 @@ class Recall:
     def past_retry(self) -> dict[str, Any] | None:
         """Whether the failed turn was tried again, and how that was announced."""
         return self._next("retried")
-
-    # --- calls ---
-
-    def past_call(self, call_id: str) -> PastCall | None:
-        return None if self.past is None else self.past.calls.get(call_id)
-
-    def past_outcome(self, run: Any, call_id: str) -> tuple[str, ToolResult] | None:
-        """What became of a call, and the result as the model reads it."""
-        call = self.past_call(call_id)
-        if call is None or call.outcome is None:
-            return None
-        run.usage_cost = max(run.usage_cost, call.outcome["cost"])
-        if call.outcome.get("fired"):
-            self._restore_counts(run, call.outcome["fired"])
-        return call.outcome["outcome"], result_of(call.outcome["result"])
-
-    def past_queue(self, call: PastCall) -> list[Message]:
-        """The messages that code queued which a tool ran."""
-        return [message_of(effect["message"]) for effect in (call.outcome or {}).get("queued", ())]
-
-    def past_intent(self, call_id: str) -> dict[str, Any] | None:
-        """The intent of a call that has begun and has no outcome."""
-        call = self.past_call(call_id)
-        return call.intent if call is not None and call.outcome is None else None
-
-    def settlement(self, call_id: str) -> ToolResult | None:
-        """What a person has said about a call whose outcome was not known."""
-        call = self.past_call(call_id)
-        return result_of(call.settled["result"]) if call is not None and call.settled is not None else None
-
-    def past_answer(self, call_id: str, args_digest: str) -> HumanAnswer | None:
-        """What a person has answered about this call with these arguments."""
-        call = self.past_call(call_id)
-        while call is not None and call.answers:
-            data = call.answers.popleft()
-            if data.get("digest") == args_digest:
-                return read_answer(data["answer"])
-        return None
 
 
 def _text_of(data: dict[str, Any] | None) -> str | None:

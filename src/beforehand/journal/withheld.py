@@ -60,6 +60,24 @@ def judged_later(run: Any, seam: str, context: Any) -> bool:
     return seam == "before_tool_call" and bool(run.hooks.for_tool("after_tool_call", context.tool.name))
 
 
+def who_answered(ruling: dict[str, Any]) -> set[str]:
+    """The hooks at 12 that had answered for a call, where what they gave counts and was withheld for those at 13."""
+    heard = ruling.get("heard", ())
+    if any([verdict["is"] in ("Block", "Interrupt", "Steer") for verdict, *_ in heard]):
+        return set()
+    return {name for verdict, name, _ in heard if is_withheld(verdict)}
+
+
+def names_of(hook: Any) -> list[str]:
+    return [one.name for one in getattr(hook, "members", (hook,))]
+
+
+def not_run(ruling: dict[str, Any], hook: str) -> dict[str, Any]:
+    """Such a ruling where this one cannot be asked again: the tool is not run in its place."""
+    why = f"Not run: hook {hook!r} had answered for this call, what it gave is not on record, and it is not there any more."
+    return {**ruling, "heard": [*ruling["heard"], ({"is": "Block", "reason": why, "terminate": False}, hook, "")]}
+
+
 def find(places: Any, place: Any, message: dict[str, Any]) -> None:
     """A message has turned up that was withheld: put it where it came from."""
     if is_withheld(before := places[place]):
@@ -83,7 +101,8 @@ def give(past: Any, prompts: Sequence[Any]) -> None:
         find(start, place, prompt)
     if prompts and not past.messages and any(map(is_withheld, past.prompts)):
         past.prompts = start
-        past.line.clear()
+        if not any([item.data.get("heard") for item in past.line]):  # what hooks have refused they need not see again
+            past.line.clear()
 
 
 def find_prompts(past: Any, ruling: dict[str, Any]) -> None:

@@ -1,0 +1,151 @@
+"""What is recorded of one call, and what a run that goes on is told of it. Of calls everything is kept: they run side by side."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ..decisions import HumanAnswer
+from ..messages import Message
+from ..tools import ToolResult
+from .codec import message_of, read_answer, result_of
+from .withheld import names_of, not_run, who_answered
+
+SAID = ("hooks", "decisions", "effects", "heard", "lambdas")
+"""The parts of a ruling that another one about the same adds to."""
+
+
+class PastCall(msgspec.Struct):
+    """What is recorded of one call. `inner` are the ids of the calls made inside it, `notes` what the core said about it."""
+
+    rulings: dict[str, deque[dict[str, Any]]] = {}
+    intent: dict[str, Any] | None = None
+    outcome: dict[str, Any] | None = None
+    asks: list[dict[str, Any]] = []
+    answers: deque[dict[str, Any]] = msgspec.field(default_factory=deque)
+    settled: dict[str, Any] | None = None
+    inner: list[str] = []
+    notes: list[dict[str, Any]] = []
+
+    @property
+    def name(self) -> str | None:
+        """The tool's name, where it is known."""
+        decided = [ruling for rulings in self.rulings.values() for ruling in rulings]
+        return next((data["name"] for data in (self.intent, self.outcome, *self.asks, *decided) if data and "name" in data), None)
+
+    def unshaped(self, number: int = 0) -> dict[str, Any] | None:
+        """What the arguments were once they were valid, before hooks shaped them, as far as that is on record.
+
+        After each edit by a person the hooks are asked again: `number` says in which of these rounds. To be asked before the
+        rulings are gone over.
+        """
+        shaping, gate = (self.ruling(seam, number) for seam in ("prepare_tool_call", "before_tool_call"))
+        if "args" in shaping:
+            return shaping["args"]  # type: ignore[no-any-return]
+        first = [gate.get("original_args"), *[asked["original_args"] for asked in self.asks[:1]]] if number == 0 else []
+        later = [] if "changes" in shaping else [gate.get("args"), self.intent["args"] if self.intent and not number else None]
+        return next((args for args in [*first, *later] if args is not None), None)
+
+    def ruling(self, seam: str, number: int) -> dict[str, Any]:
+        rulings = self.rulings.get(seam, ())
+        return rulings[number] if number < len(rulings) else {}
+
+    def ruled(self, data: dict[str, Any]) -> None:
+        """The hooks of a seam have been asked about it."""
+        rulings = self.rulings.setdefault(data["seam"], deque())
+        rounds = 1 + sum(answer["answer"]["is"] == "Edit" for answer in self.answers)
+        last = rulings[-1] if rulings else {}
+        if "over" in last or (len(rulings) == rounds and who_answered(last)):
+            rulings[-1] = data  # its hooks have been asked again since then
+        elif data["seam"] == "before_tool_call" and len(rulings) == rounds and "again" not in data:
+            # Hooks that were new had their say beside those before.
+            last.update({name: [*last.get(name, ()), *data[name]] for name in SAID if name in data})
+        else:
+            rulings.append(data)
+
+    def forget_decisions(self) -> None:
+        """They were about another call. What people have answered is bound to what they were shown."""
+        self.rulings.clear()
+        self.asks.clear()
+
+
+class RecallOfCalls:
+    """The part of a run's past that is asked for by call."""
+
+    def __init__(self, past: Any) -> None:
+        self.past = past
+        self._named: dict[str, list[str]] = {}
+        """The gates that had been asked about calls, by call, where what they said has been used."""
+
+    def past_call(self, call_id: str) -> PastCall | None:
+        return None if self.past is None else self.past.calls.get(call_id)
+
+    def past_ruling_of_call(self, run: Any, seam: str, call_id: str) -> dict[str, Any] | None:
+        call = self.past_call(call_id)
+        if call is None:
+            return None
+        rulings = call.rulings.get(seam)
+        while rulings:
+            data = rulings.popleft()
+            if call.outcome is not None or not (answered := who_answered(data)):
+                if seam == "before_tool_call" and "again" not in data:
+                    self._named[call_id] = data["hooks"]
+                return data
+            if gone := answered.difference(*[names_of(hook) for hook in run.hooks.before_tool_call]):
+                return not_run(data, min(gone))
+        # A hook that is new since then comes too late for a call that has begun, and a shaper for one that gates have ruled on.
+        over = call.outcome is not None or (call.intent is not None and seam != "after_tool_call")
+        return {} if over or (seam == "prepare_tool_call" and call.rulings.get("before_tool_call")) else None
+
+    def not_asked(self, call_id: str, hooks: Sequence[Any]) -> list[Any]:
+        """Those of these gates that were not there when others ruled on a call, which has not begun."""
+        if not self._named:
+            return []
+        call, named = self.past_call(call_id), self._named.pop(call_id, None)
+        if call is None or named is None or call.intent is not None or call.outcome is not None:
+            return []
+        if any(["over" not in ruling for ruling in call.rulings["before_tool_call"]]):
+            return []  # a person has changed the call since
+        call.rulings["before_tool_call"].clear()
+        asked = Counter(named)
+        new = []
+        for hook in hooks:
+            asked[hook.name] -= 1
+            if asked[hook.name] < 0:
+                new.append(hook)
+        return new
+
+    def _restore_counts(self, run: Any, fired: dict[str, int]) -> None:
+        """Rules with a limit have fired so often."""
+        raise NotImplementedError
+
+    def past_outcome(self, run: Any, call_id: str) -> tuple[str, ToolResult] | None:
+        """What became of a call, and the result as the model reads it."""
+        call = self.past_call(call_id)
+        if call is None or call.outcome is None:
+            return None
+        run.usage_cost = max(run.usage_cost, call.outcome["cost"])
+        if call.outcome.get("fired"):
+            self._restore_counts(run, call.outcome["fired"])
+        return call.outcome["outcome"], result_of(call.outcome["result"])
+
+    def past_queue(self, call: PastCall) -> list[Message]:
+        """The messages that code queued which a tool ran."""
+        return [message_of(effect["message"]) for effect in (call.outcome or {}).get("queued", ())]
+
+    def settlement(self, call_id: str) -> ToolResult | None:
+        """What a person has said about a call whose outcome was not known."""
+        call = self.past_call(call_id)
+        return result_of(call.settled["result"]) if call is not None and call.settled is not None else None
+
+    def past_answer(self, call_id: str, args_digest: str) -> HumanAnswer | None:
+        """What a person has answered about this call with these arguments."""
+        call = self.past_call(call_id)
+        while call is not None and call.answers:
+            data = call.answers.popleft()
+            if data.get("digest") == args_digest:
+                return read_answer(data["answer"])
+        return None

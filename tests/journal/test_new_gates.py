@@ -1,0 +1,170 @@
+"""Gates that are new when a run goes on: they are asked about every call that has not begun, whatever others have said of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from beforehand import Agent, Answer, Approve, Ask, Block, Deny, Edit, Hook, HookFailed, Replace, Steer, ToolContext, tool
+from beforehand.journal import Journal, verify
+from beforehand.testing import FunctionModel, text, tool_call
+
+from journal.cutting import all_records, cut
+
+NEVER = Block("never since today")
+CANCELLED = "Cancelled: the person steered the turn away at the call of pay."
+
+
+def gate(name: str, verdict: Any, **options: Any) -> Hook:
+    """One that decides this about every call. `verdict.asked` are the calls."""
+    return Hook(seam="before_tool_call", fn=verdict, name=name, **options)
+
+
+class Says:
+    """A hook that always decides the same, and remembers about what."""
+
+    def __init__(self, verdict: Any) -> None:
+        self.verdict = verdict
+        self.asked: list[Any] = []
+
+    def __call__(self, call: Any) -> Any:
+        self.asked.append(dict(call.args))
+        if isinstance(self.verdict, Exception):
+            raise self.verdict
+        return self.verdict
+
+
+class Bank:
+    """An agent that pays Ann and Bob in one reply, and what it has paid."""
+
+    def __init__(self, path: Path, *hooks: Hook, within: str = "", **options: Any) -> None:
+        self.paid: list[str] = []
+
+        @tool
+        async def pay(to: str) -> str:
+            self.paid.append(to)
+            return f"paid {to}"
+
+        @tool(replay="safe")
+        async def teller(ctx: ToolContext) -> str:
+            return (await ctx.call_tool("pay", {"to": "ann"})).text
+
+        def replies(request: Any) -> Any:
+            if any(message.role == "tool" for message in request.messages):
+                return text("done")
+            both = [tool_call("pay", {"to": to}, id=to) for to in ("ann", "bob")]
+            return both if not within else tool_call(within, {"prompt": "go"} if within == "child" else {}, id="w")
+
+        child = Agent(model=FunctionModel(lambda r: text("done") if r.messages[-1].role == "tool" else [
+            tool_call("pay", {"to": "ann"}, id="ann")
+        ]), tools=[pay])  # fmt: skip
+        self.agent = Agent(
+            model=FunctionModel(replies), tools=[pay, teller, child.as_tool("child", "Pays.")], hooks=hooks,
+            journal=Journal(path, durability="normal"), **options,
+        )  # fmt: skip
+
+    async def __aenter__(self) -> Bank:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert verify(self.agent.plan.journal) == []
+        await self.agent.aclose()
+
+
+ASKS = gate("asks", Says(Ask("May it?")))
+YES = {"ann": Approve(), "bob": Approve()}
+
+
+@pytest.mark.parametrize(
+    ("verdict", "told", "paid"),
+    [
+        (NEVER, ["never since today"] * 2, []), (Steer("elsewhere"), ["elsewhere", CANCELLED], []),
+        (Answer("as if"), ["as if"] * 2, []), (None, ["paid ann", "paid bob"], ["ann", "bob"]),
+    ],
+)  # fmt: skip
+async def test_a_new_gate_is_asked_about_a_call_that_waits_for_a_person(
+    tmp_path: Path, verdict: Any, told: list[str], paid: list[str]
+) -> None:
+    """An approval lifts the question and no other hook's verdict."""
+    async with Bank(tmp_path / "runs.db", ASKS) as bank:
+        assert (await bank.agent.run("go", run_id="R")).stop_reason == "suspended"
+    new = Says(verdict)
+    async with Bank(tmp_path / "runs.db", gate("new", new), ASKS) as bank:
+        result = await bank.agent.resume("R", YES)
+        assert (await bank.agent.resume("R")).messages == result.messages
+    assert bank.paid == paid
+    assert [m.text for m in result.messages if m.role == "tool"] == told
+    assert new.asked[0] == {"to": "ann"}
+
+
+@pytest.mark.parametrize("within", ["teller", "child"])
+async def test_a_new_gate_is_asked_about_a_call_that_waits_inside_another(tmp_path: Path, within: str) -> None:
+    async with Bank(tmp_path / "runs.db", gate("asks", Says(Ask("May it?")), tools=["pay"]), within=within) as bank:
+        (waits,) = (await bank.agent.run("go", run_id="R")).pending
+    new = Says(NEVER)
+    hooks = [gate("asks", Says(Ask("May it?")), tools=["pay"]), gate("new", new, tools=["pay"])]
+    async with Bank(tmp_path / "runs.db", *hooks, within=within) as bank:
+        result = await bank.agent.resume("R", {waits.call_id: Approve()})
+    assert (result.text, bank.paid, new.asked) == ("done", [], [{"to": "ann"}])
+
+
+async def test_a_gate_that_has_been_asked_is_not_new_any_more(tmp_path: Path) -> None:
+    async with Bank(tmp_path / "runs.db", ASKS) as bank:
+        await bank.agent.run("go", run_id="R")
+    new = Says(None)
+    async with Bank(tmp_path / "runs.db", ASKS, gate("new", new)) as bank:
+        assert (await bank.agent.resume("R", YES)).text == "done"
+    assert new.asked == [{"to": "ann"}, {"to": "bob"}]
+    records = all_records(tmp_path / "runs.db")
+    for length in range(next(r.n for r in records if r.data.get("hooks") == ["new"]), len(records)):
+        known = {r.data["call"] for r in records[:length] if r.data.get("hooks") == ["new"]}
+        cut(records[:length], {"R": None}, tmp_path / f"{length}.db").close()
+        again = Says(Block("asked twice"))
+        async with Bank(tmp_path / f"{length}.db", ASKS, gate("new", again)) as bank:
+            assert (await bank.agent.resume("R")).text == "done"
+        assert {call["to"] for call in again.asked} == {"ann", "bob"} - known
+
+
+async def test_a_new_gate_is_asked_about_what_a_person_made_of_a_call_and_not_about_what_it_was(tmp_path: Path) -> None:
+    async with Bank(tmp_path / "runs.db", ASKS) as bank:
+        await bank.agent.run("go", run_id="R")
+    new = Says(None)
+    async with Bank(tmp_path / "runs.db", ASKS, gate("new", new)) as bank:
+        await bank.agent.resume("R", {"ann": Edit({"to": "eve"}), "bob": Deny("no")})
+    assert bank.paid == ["eve"]
+    assert {"to": "eve"} in new.asked
+
+
+async def test_a_new_gate_that_fails_is_asked_again(tmp_path: Path) -> None:
+    async with Bank(tmp_path / "runs.db", ASKS) as bank:
+        await bank.agent.run("go", run_id="R")
+    broken = gate("new", Says(RuntimeError("broken")), on_error="abort")
+    async with Bank(tmp_path / "runs.db", ASKS, broken) as bank:
+        with pytest.raises(HookFailed):
+            await bank.agent.resume("R", YES)
+        assert bank.paid == []
+    new = Says(NEVER)
+    async with Bank(tmp_path / "runs.db", ASKS, gate("new", new, on_error="abort")) as bank:
+        result = await bank.agent.resume("R")
+    assert (bank.paid, result.text) == ([], "done")
+    assert new.asked == [{"to": "ann"}, {"to": "bob"}]
+
+
+@pytest.mark.parametrize("new_one", [True, False])
+async def test_a_call_that_gates_had_let_pass_runs_as_they_saw_it(tmp_path: Path, new_one: bool) -> None:
+    """The process ended before it began. A hook at 11 that is new would make another call of it, which they would refuse."""
+    knows = Hook(seam="before_tool_call", fn=lambda c: Block("not him") if c.args["to"] == "mallory" else None, name="knows")
+    async with Bank(tmp_path / "whole.db", knows) as bank:
+        await bank.agent.run("go", run_id="R")
+    records = all_records(tmp_path / "whole.db")
+    first = next(r.n for r in records if r.kind == "ruling" and r.data["seam"] == "before_tool_call")
+    cut(records[:first], {"R": None}, tmp_path / "cut.db").close()
+    shapes = Hook(seam="prepare_tool_call", fn=lambda call: Replace(args={"to": "mallory"}), name="shapes")
+    new = Says(None)
+    async with Bank(tmp_path / "cut.db", knows, shapes, *([gate("new", new)] if new_one else [])) as bank:
+        result = await bank.agent.resume("R")
+    assert bank.paid == ["ann"]
+    assert [m.text for m in result.messages if m.role == "tool"] == ["paid ann", "not him"]
+    assert new.asked == ([{"to": "ann"}, {"to": "mallory"}] if new_one else [])
