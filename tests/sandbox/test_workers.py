@@ -155,6 +155,39 @@ def test_spares_end_with_event_loops_that_were_closed_by_hand():
     subprocess.run([sys.executable, "-c", BY_HAND], env=there, timeout=30, check=True)
 
 
+RIGHT_AFTER = """
+import asyncio, gc, os, time
+from sandbox.sandboxed import run
+
+def called(source, language):
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(run(source, language=language))
+    loop.close()
+
+def files():
+    gc.collect()
+    return len(os.listdir("/proc/self/fd"))
+
+def both():
+    called("export function main() {}", "ts")
+    called("def main(a):\\n    pass", "py")
+
+both()
+first = files()
+for _ in range(8):
+    both()
+while files() > first + 4:
+    time.sleep(0.005)
+"""
+
+
+def test_an_event_loop_may_be_closed_by_hand_right_after_a_call():
+    """What is left of the worker is freed a moment after the call, and this one has no moment more."""
+    there = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    ran = subprocess.run([sys.executable, "-c", RIGHT_AFTER], env=there, timeout=60, check=True, capture_output=True, text=True)
+    assert "Error" not in ran.stderr, ran.stderr
+
+
 async def test_an_argument_may_be_json_text():
     outcome = await call(Source("x.py", "def main(a):\n    return a"), "main", b'{"a": 1}', limits=ROOMY, bridge=no_bridge)
     assert outcome.value == {"a": 1}

@@ -13,6 +13,7 @@ import math
 import os
 import re
 import time
+import weakref
 from typing import Any
 
 import msgspec
@@ -287,6 +288,7 @@ def _way_out(construct: str) -> str:
 
 def _adf(worker: MontyWorker, job: Job) -> monty.ExternalModule:
     """The module `adf` of one call: every bridge method as an async function."""
+    worker = weakref.proxy(worker)  # Monty holds on to this, where the garbage collector cannot see that the worker holds Monty
 
     def method(name: str) -> Any:
         async def call(*args: Any, **kwargs: Any) -> Any:

@@ -6,6 +6,7 @@ Workers belong to an event loop and end with it, those that wait for a call (`sp
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import weakref
 from collections.abc import AsyncGenerator
 from time import perf_counter
@@ -223,10 +224,9 @@ def check_language(source: Source) -> None:
 
 async def _close(worker: Worker) -> None:
     """Free what is left of it, in a moment."""
-    try:
+    with contextlib.suppress(asyncio.CancelledError):  # the event loop ends
         await asyncio.sleep(MOMENT)
-    finally:
-        await worker.aclose()
+    await worker.aclose()
 
 
 async def _started(language: str, *, spare: bool) -> Worker:
