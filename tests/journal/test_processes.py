@@ -257,6 +257,33 @@ def test_what_waits_for_another_process_is_written_though_the_event_loop_ends(tm
     journal.close()
 
 
+def test_what_waits_for_another_process_holds_up_nothing_else_that_ends_with_the_event_loop(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "runs.db", durability="normal")
+    heads = [journal.open_run(run_id, ("run", 1, b"{}")) for run_id in "ABC"]
+    other = sqlite3.connect(tmp_path / "runs.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+
+    async def tidies_up() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            for _ in range(20):
+                await asyncio.sleep(0)
+            other.execute("COMMIT")
+
+    async def main() -> None:
+        under_way = [asyncio.create_task(journal.write(head, [("note", 2, b"{}")])) for head in heads]
+        under_way.append(asyncio.create_task(tidies_up()))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not any(task.done() for task in under_way)
+
+    asyncio.run(main())
+    assert [[r.kind for r in journal.records(run_id)] for run_id in "ABC"] == [["run", "note"]] * 3
+    other.close()
+    journal.close()
+
+
 @pytest.mark.parametrize("durability", ["full", "normal"])
 async def test_the_event_loop_never_waits_for_the_disk(tmp_path: Path, durability: str) -> None:
     """Every fsync of the process is in another thread, SQLite's own too: making, opening, intents, folding, ends, closing."""

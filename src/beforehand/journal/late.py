@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from ..errors import JournalError
 from .opening import BUSY_SECONDS, JournalBusy
 
 T = TypeVar("T")
@@ -33,12 +35,12 @@ async def when_free(change: Callable[[], T]) -> T:
 
 
 class Late:
-    """Records of one run, in the order in which they were put down. `append` writes some of them, and waits for so many seconds.
+    """Records of one run, in the order in which they were put down. `append` writes some of them, and waits for nobody.
 
     While there are any, nothing may be added to the run past them.
     """
 
-    def __init__(self, append: Callable[[Sequence[Any], float], None]) -> None:
+    def __init__(self, append: Callable[[Sequence[Any]], None]) -> None:
         self.entries: list[Any] = []
         self._append = append
         self._going: asyncio.Future[None] | None = None
@@ -54,11 +56,12 @@ class Late:
     async def _write(self) -> None:
         try:
             await when_free(self._write_all)
-        except asyncio.CancelledError:  # the event loop ends, with nobody left whom a wait would hold up
-            self._write_all(BUSY_SECONDS)
+        except asyncio.CancelledError:  # the event loop ends, once what is under way has: others wait as well, and all at once
+            with contextlib.suppress(JournalError):
+                await when_free(self._write_all)
             raise
 
-    def _write_all(self, wait: float = 0) -> None:
+    def _write_all(self) -> None:
         if self.entries:
-            self._append(self.entries, wait)
+            self._append(self.entries)
             self.entries.clear()

@@ -290,7 +290,7 @@ class Journal(Queries):
             try:
                 self.append(head, entries, wait=0)
             except JournalBusy:
-                head.late = head.late or Late(lambda some, wait: self._append_to(head, some, wait))
+                head.late = head.late or Late(lambda some: self._append_to(head, some, 0))
                 head.late.entries += entries
         if head.late is not None:
             await head.late.written()
