@@ -18,6 +18,7 @@ from durable.workers import SERVED, Worker
 
 from beforehand import Approve
 from beforehand.engine import Engine
+from beforehand.engine.place import Place
 from beforehand.errors import JournalError, RunError
 from beforehand.journal import open_journal, verify
 
@@ -146,6 +147,16 @@ class TestWorker:
         assert [line.split()[2] for line in effects.read_text().splitlines()] == ["began", "ended"] * 16  # one after the other
         for worker in workers:
             assert await asyncio.to_thread(worker.stop) == 0
+
+    @on_files
+    async def test_where_nothing_is_to_be_counted_no_worker_waits_for_another_one_that_looks(self, tmp_path):
+        url, effects = f"sqlite:///{tmp_path}/runs.db", tmp_path / "effects"
+        worker = await asyncio.to_thread(Worker(url, effects).ready)
+        with Place(url).turn() as stopped:  # as one that is stopped while it looks
+            assert stopped
+            async with Engine(url) as engine:
+                assert (await engine.result(await engine.submit("dozer", "0"), timeout=150)).text == "awake"
+        assert await asyncio.to_thread(worker.stop) == 0
 
 
 class TestRecordedRuns:

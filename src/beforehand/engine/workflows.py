@@ -217,7 +217,7 @@ def _register(library: Any) -> None:
 
 
 def _take_in_turn(turn: Turn) -> None:
-    """Let DBOS take work only while this worker has its turn, else nothing, until it looks again.
+    """Let DBOS take work of a queue with limits over all workers only in this worker's turn, else nothing, until it looks again.
 
     In SQLite it counts what goes on before its transaction begins: two workers that count at once would pass every limit.
     """
@@ -225,6 +225,8 @@ def _take_in_turn(turn: Turn) -> None:
     take = system.start_queued_workflows
 
     def in_turn(queue: Any, *args: Any, **options: Any) -> Any:
+        if queue._concurrency is None and queue._limiter is None:
+            return take(queue, *args, **options)  # there is nothing to count: a worker that is stopped in its turn stops no other
         with turn(queue.name) as mine:
             return take(queue, *args, **options) if mine else ([], None)
 
