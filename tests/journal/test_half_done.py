@@ -754,6 +754,34 @@ async def test_nobody_is_asked_for_the_key_of_a_request_that_is_past(tmp_path: P
     assert asked == [2, 2]
 
 
+async def test_nobody_is_asked_for_the_key_of_a_summary_that_a_hook_gave(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    def key(wanted: Any) -> None:
+        asked.append(wanted.run.turn)
+        if broken:
+            raise RuntimeError("broken")
+
+    def gives(out: Any) -> Any:
+        return Answer("short") if out.kind == "compaction" else None
+
+    broken = False
+    hooks = [
+        Hook(seam="get_api_key", fn=key, name="key", on_error="abort"), Hook(seam="authorize_request", fn=gives, name="gives"),
+    ]  # fmt: skip
+    options: dict[str, Any] = {"limits": Limits(compact_at=60), "instructions": ["Be brief.", lambda run: f"turn {run.turn}"]}
+    async with agent_at(tmp_path / "whole.db", *hooks, **options) as agent:
+        whole = await agent.run([UserMessage("word " * 60), UserMessage("go")], run_id="R")
+    path = cut_after(tmp_path / "whole.db", lambda r: r.kind == "instructions")
+    asked.clear()
+    broken = True
+    async with agent_at(path, *hooks, **options) as agent:
+        assert (await agent.resume("R", check=False)).error is not None
+    assert asked == [1], "the request that is to leave"
+    broken = False
+    assert (await resumed(agent_at(path, *hooks, **options))).text == whole.text
+
+
 async def test_nobody_is_asked_for_the_key_of_a_request_that_never_left(tmp_path: Path) -> None:
     """A hook at 8 failed about it, and the turn was tried again."""
     asked: list[int] = []
