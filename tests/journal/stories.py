@@ -240,9 +240,9 @@ class Play:
             self.asked[context.run.run_id, seam, context.run.turn, call_id] += 1
             if seam == "after_turn" and context.run.run_id == "R":
                 seen = context.run._run.irreversible
+                calls = sorted(context.run.calls, key=lambda call: call.call_id)  # those made side by side come in any order
                 self.counters[context.run.turn] = (
-                    seen.requests_sent, seen.characters_released, seen.tools_run, context.run.calls, context.run.usage,
-                    context.run.cost,
+                    seen.requests_sent, seen.characters_released, seen.tools_run, calls, context.run.usage, context.run.cost,
                 )  # fmt: skip
 
         return fn

@@ -401,6 +401,19 @@ async def test_what_a_hook_had_decided_stands_when_the_hook_is_gone(tmp_path: Pa
         assert again == sent[len(sent) - len(again) :]
 
 
+async def test_nobody_is_asked_again_because_a_hook_before_it_has_been_gone_for_long(tmp_path: Path) -> None:
+    asked: list[str] = []
+    shapes, sees = watchers(asked, ("prepare_request", "transform_context"))
+    async with agent_at(tmp_path / "whole.db", shapes, sees) as agent:
+        await agent.run("go", run_id="R")
+    path = cut_after(tmp_path / "whole.db", lambda r: r.kind == "turn" and r.data["number"] == 2)
+    await resumed(agent_at(path, sees))
+    again = cut_after(path, lambda r: r.data.get("seam") == "transform_context" and r.data["turn"] == 2)
+    asked.clear()
+    assert (await resumed(agent_at(again, sees))).text == "done"
+    assert asked == []
+
+
 @pytest.mark.parametrize(("seam", "refusal"), [("before_turn", End("no")), ("authorize_request", Block("no"))])
 async def test_what_hooks_had_refused_stands_though_others_are_new(tmp_path: Path, seam: Any, refusal: Any) -> None:
     """They would be asked first, and then those that had refused it once more, who may decide otherwise by now, or be gone."""
@@ -739,6 +752,34 @@ async def test_nobody_is_asked_for_the_key_of_a_request_that_is_past(tmp_path: P
     asked.clear()
     assert (await resumed(agent_at(path, *hooks, **options))).text == "done"
     assert asked == [2, 2]
+
+
+async def test_nobody_is_asked_for_the_key_of_a_summary_that_a_hook_gave(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    def key(wanted: Any) -> None:
+        asked.append(wanted.run.turn)
+        if broken:
+            raise RuntimeError("broken")
+
+    def gives(out: Any) -> Any:
+        return Answer("short") if out.kind == "compaction" else None
+
+    broken = False
+    hooks = [
+        Hook(seam="get_api_key", fn=key, name="key", on_error="abort"), Hook(seam="authorize_request", fn=gives, name="gives"),
+    ]  # fmt: skip
+    options: dict[str, Any] = {"limits": Limits(compact_at=60), "instructions": ["Be brief.", lambda run: f"turn {run.turn}"]}
+    async with agent_at(tmp_path / "whole.db", *hooks, **options) as agent:
+        whole = await agent.run([UserMessage("word " * 60), UserMessage("go")], run_id="R")
+    path = cut_after(tmp_path / "whole.db", lambda r: r.kind == "instructions")
+    asked.clear()
+    broken = True
+    async with agent_at(path, *hooks, **options) as agent:
+        assert (await agent.resume("R", check=False)).error is not None
+    assert asked == [1], "the request that is to leave"
+    broken = False
+    assert (await resumed(agent_at(path, *hooks, **options))).text == whole.text
 
 
 async def test_nobody_is_asked_for_the_key_of_a_request_that_never_left(tmp_path: Path) -> None:

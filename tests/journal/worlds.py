@@ -6,6 +6,10 @@ lives through the worlds with these seeds and prints what is wrong. A seed says 
 (`World`). The run begins, is cut after any of its records, as a process leaves it that dies, and goes on in another process,
 where hooks, tools, model and people decide anew (`Process`). So it need not come to what it would have come to without the
 cut; what `holding.py` says must be true all the same. After some deaths nobody interferes any more, and the run has to end.
+
+From seed `WIDE` on more changes from process to process (`World.around`): hooks are gone, new, in another order or fail in
+another way; the journal is signed, or takes no more from some record on; people answer and settle while no process goes on; the
+prompts are told again; a process stays and goes on itself; another one wants to go on at the same time; hooks steer and clear.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ import logging
 import random
 import sys
 import tempfile
-from collections import Counter
+from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,14 +30,17 @@ import msgspec
 
 from beforehand import (
     Agent, Answer, Approve, Block, Deny, Edit, Hook, Limits, PendingApproval, Queue, Recovery, Replace, Request, RunResult,
-    ToolContext, UserMessage, tool,
+    ToolContext, ToolResult, UserMessage, tool,
 )  # fmt: skip
-from beforehand.errors import UnknownRun, UsageError
+from beforehand.answering import answer_waiting, settle_call
+from beforehand.errors import JournalError, RunBusy, UnknownAnswer, UnknownRun, UsageError
 from beforehand.journal import Journal, Record
+from beforehand.journal.past import read_past
+from beforehand.journal.reading import needs_people
 from beforehand.testing import FunctionModel, error, finish, text, tool_call
 
 from journal.cutting import all_records, cut, parents
-from journal.holding import AT_CALLS, brief, out_of_order, since_last_turn, whats_wrong
+from journal.holding import AT_CALLS, brief, gates_passed_over, out_of_order, own, since_last_turn, whats_wrong
 from journal.stories import NUMBERS, VERDICTS
 
 OPTIONS: dict[str, list[Any]] = VERDICTS | {
@@ -42,8 +49,36 @@ OPTIONS: dict[str, list[Any]] = VERDICTS | {
     "before_compaction": [Answer("short"), Answer("  "), Block("no")],
 }
 
+PROMPTS = [UserMessage("go"), UserMessage("and go on")]
+
+WIDE = 1000
+"""The first seed of the worlds in which more changes than what everybody decides."""
+
 ROUNDS = 40
 """More processes than any world needs until its run has ended."""
+
+
+class Filling(Journal):
+    """A journal with room for so many more records."""
+
+    room = 1_000_000
+
+    @property
+    def is_full(self) -> bool:
+        return self.room < 0
+
+    def append(self, head: Any, entries: Sequence[Any], wait: float = 30) -> None:
+        self.needs(len(entries))
+        super().append(head, entries, wait)
+
+    def open_run(self, run_id: str, entry: Any, parent: str | None = None, wait: float = 30) -> Any:
+        self.needs(1)
+        return super().open_run(run_id, entry, parent, wait)
+
+    def needs(self, records: int) -> None:
+        self.room -= records
+        if self.is_full:
+            raise JournalError("there is no room for it")
 
 
 class World:
@@ -70,6 +105,27 @@ class World:
         self.said_before = dice.choice([0, 0, 1, 2])
         self.judged: set[str] = set()
         """The texts that hooks at 10 have changed or kept away, in whatever process: the only thing that is added to."""
+        self.alive: list[Process] = []
+        """The one that goes on itself, if it stays."""
+        self.around(random.Random(f"around world {seed}"), seed >= WIDE)  # noqa: S311
+
+    def around(self, dice: random.Random, wide: bool) -> None:
+        """What may change around the processes: nothing, unless it is a `wide` world."""
+
+        def some(*likely: float) -> float:
+            chosen = dice.choice(likely)
+            return chosen if wide else 0
+
+        self.hooks = [(seam, f"decides {seam}") for seam in self.seams]
+        self.hooks += [(seam, f"decides {seam} too") for seam in self.seams if some(0, 0, 1)]
+        self.hooks_change = some(0, 0.1, 0.3)
+        self.hooks_speak, self.hooks_clear = some(0, 0.02, 0.05), some(0, 0, 0.01)
+        self.key = b"a key of this world" if some(0, 1) else None
+        self.fills = some(0, 0, 0.3)
+        self.answered_elsewhere, self.settled = some(0, 0.7), some(0, 0.5)
+        self.told_again = some(0, 0.3)
+        self.stays = some(0, 0.5)
+        self.rivals = some(0, 0.05)
 
 
 class Process:
@@ -80,28 +136,41 @@ class Process:
 
     fingerprint = "the same program in every process"
 
-    def __init__(self, world: World, number: int, path: Path, before: list[Record], quiet: bool) -> None:
-        self.world, self.number, self.path, self.before, self.quiet = world, number, path, before, quiet
-        self.dice = random.Random(f"process {world.seed} {number}")  # noqa: S311
-        self.said = 0
-        self.effects: list[str] = []
-        self.asked: Counter[tuple[str, str, int, str | None]] = Counter()
-        self.wrong: list[str] = []
-        # How many requests may leave before hooks at 8 are asked again: those they were asked about that had not left.
-        self.let_go = sum(r.kind == "ruling" and r.data["seam"] == "authorize_request" for r in since_last_turn(before))
-        self.journal = Journal(path, durability="normal", raw=world.raw)
+    def __init__(self, world: World, number: int, path: Path, before: list[Record]) -> None:
+        self.world, self.path, self.said = world, path, 0
+        self.goes_on(number, before)
+        self.journal = Filling(path, durability="normal", raw=world.raw, key=world.key)
+        if self.comes(world.fills):
+            self.journal.room = self.chance.randrange(80)
+        self.hooks = self.hooks_here()
         self.agent = Agent(
-            model=FunctionModel(self.model), tools=self.tools(), hooks=[self.hook(seam) for seam in world.seams],
+            model=FunctionModel(self.model), tools=self.tools(), hooks=self.hooks,
             instructions=["Be.", self.instructions] if world.dynamic else "Be.", tool_mode=world.tool_mode,
             limits=Limits(max_turns=world.max_turns, compact_at=world.compact_at), journal=self.journal,
             recovery=self.recovery(world.recovers),
         )  # fmt: skip
         self.talk = self.agent.conversation(steering_mode=world.queue_mode, follow_up_mode=world.queue_mode)
         self.talk.subscribe(self.interfere)
+
+    def goes_on(self, number: int, before: list[Record]) -> None:
+        """From these records. Nothing was seen of it since."""
+        self.number, self.before, self.quiet = number, before, number > self.world.deaths
+        self.dice = random.Random(f"process {self.world.seed} {number}")  # noqa: S311
+        self.chance = random.Random(f"around process {self.world.seed} {number}")  # noqa: S311
         self.going: asyncio.Task[RunResult] | None = None
+        self.tells_again = False
+        self.effects: list[str] = []
+        self.asked: defaultdict[tuple[str, str, int, str | None], set[str]] = defaultdict(set)
+        self.wrong: list[str] = []
+        # How many requests may leave before hooks at 8 are asked again: those they were asked about that had not left.
+        self.let_go = sum(r.kind == "ruling" and r.data["seam"] == "authorize_request" for r in since_last_turn(before))
 
     def happens(self, likely: float) -> bool:
         return not self.quiet and self.dice.random() < likely
+
+    def comes(self, likely: float) -> bool:
+        """The same for what happens around it."""
+        return not self.quiet and self.chance.random() < likely
 
     def mark(self, word: str) -> str:
         """A text that nobody else says."""
@@ -115,14 +184,31 @@ class Process:
         if not self.number:
             for n in range(self.world.said_before):
                 (self.talk.steer if n % 2 else self.talk.follow_up)(self.mark("early"))
-            going = self.talk.run([UserMessage("go"), UserMessage("and go on")], run_id="R", check=False)
+            going = self.talk.run(PROMPTS, run_id="R", check=False)
         else:
-            going = self.talk.resume_recorded("R", answers, check=False)
+            if self.comes(self.world.somebody_speaks):
+                self.talk.steer(self.mark("before"))
+            self.tells_again = self.comes(self.world.told_again)
+            prompts = PROMPTS if self.tells_again else ()
+            going = self.talk.resume_recorded("R", answers, check=False, prompts=prompts)
         self.going = asyncio.ensure_future(going)
         try:
             return await self.going
         except asyncio.CancelledError:
             return None
+
+    async def another(self) -> None:
+        """Another process would go on with the run, while this one does."""
+        other = Process(self.world, ROUNDS + self.number, self.path, self.before)
+        try:
+            await other.talk.resume_recorded("R")
+            self.wrong.append("two processes went on at once")
+        except RunBusy:
+            pass
+        finally:
+            await other.agent.aclose()
+        if other.effects or other.asked:
+            self.wrong.append("something happened in a process that did not go on")
 
     # --- the people ---
 
@@ -149,7 +235,7 @@ class Process:
     # --- the model ---
 
     def model(self, request: Request) -> Any:
-        if "authorize_request" in self.world.seams and not self.let_go:
+        if any(hook.seam == "authorize_request" for hook in self.hooks) and not self.let_go:
             self.wrong.append("a request left that no hook at 8 was asked about")
         self.let_go = max(0, self.let_go - 1)
         if request.system.startswith("Summarise"):
@@ -190,11 +276,8 @@ class Process:
     def did(self, ctx: ToolContext) -> None:
         run_id = ctx.run.run_id
         self.effects.append(ctx.idempotency_key)
-        if "before_tool_call" in self.world.seams and (run_id == "R" or self.world.inherits):
-            asked = {(run, call) for run, seam, _, call in self.asked if seam == "before_tool_call"}
-            on_record = {(r.run_id, r.data.get("call")) for r in self.before if r.kind in ("ruling", "intent")}
-            if (run_id, ctx.call_id) not in asked | on_record:
-                self.wrong.append(f"no hook at 12 was asked about call {ctx.call_id} of {run_id}")
+        if run_id == "R" or self.world.inherits:
+            self.wrong += gates_passed_over(self, run_id, ctx.call_id)
 
     def tools(self) -> list[Any]:
         @tool
@@ -246,15 +329,35 @@ class Process:
 
     # --- the hooks ---
 
-    def hook(self, seam: str) -> Hook:
+    def hooks_here(self) -> list[Hook]:
+        """Those of the world. In this process some may be missing, fail in another way, or be asked in another order."""
+        here = []
+        for seam, name in self.world.hooks:
+            on_error = self.world.on_error[seam]
+            if self.comes(self.world.hooks_change):
+                on_error = self.chance.choice(["gone", "gone", "closed", "open", "abort"])
+            if on_error != "gone":
+                here.append(self.hook(seam, name, on_error))
+        if self.comes(self.world.hooks_change):
+            self.chance.shuffle(here)
+        return here
+
+    def hook(self, seam: str, name: str, on_error: Any) -> Hook:
         async def decide(context: Any) -> Any:
             run_id = context.run.run_id
             if not getattr(context, "partial", False):
-                self.asked[run_id, seam, context.run.turn, getattr(context, "call_id", None) if seam in AT_CALLS else None] += 1
+                about = getattr(context, "call_id", None) if seam in AT_CALLS else None
+                self.asked[run_id, seam, context.run.turn, about].add(name)
             if seam == "authorize_request" and run_id == "R":
                 self.let_go = 1
             if self.dice.random() < 0.3:
                 await asyncio.sleep(0)
+            if self.comes(self.world.rivals):
+                await self.another()
+            if self.comes(self.world.hooks_speak):
+                (self.talk.steer if self.chance.random() < 0.5 else self.talk.follow_up)(self.mark("hook"))
+            if self.comes(self.world.hooks_clear):
+                self.talk.clear_queues()
             if self.happens(self.world.hook_fails):
                 raise RuntimeError(f"broken {seam} {self.dice.choice(['', self.dice.random()])}")
             chosen = self.verdict(seam, context) if self.happens(self.world.hook_acts) else None
@@ -264,7 +367,7 @@ class Process:
                 chosen = [*([] if chosen is None else [chosen]), Queue(UserMessage(self.mark("queued")))]
             return chosen
 
-        return Hook(seam=seam, fn=decide, name=f"decides {seam}", on_error=self.world.on_error[seam])
+        return Hook(seam=seam, fn=decide, name=name, on_error=on_error)
 
     def verdict(self, seam: str, context: Any) -> Any:
         chosen = self.dice.choice([*OPTIONS.get(seam, []), None])
@@ -276,7 +379,7 @@ class Process:
 
 async def not_the_same_again(world: World, number: int, path: Path, result: RunResult) -> AsyncIterator[str]:
     """A run that is over comes to the same when it is resumed, and nothing happens."""
-    process = Process(world, number, path, all_records(path), quiet=True)
+    process = Process(world, number, path, all_records(path))
     again = await process.live(None)
     await process.agent.aclose()
     assert again is not None
@@ -289,42 +392,98 @@ async def not_the_same_again(world: World, number: int, path: Path, result: RunR
         yield "something happened though it was over"
 
 
+async def elsewhere(process: Process, path: Path) -> AsyncIterator[str]:
+    """While no process goes on, people say what they know from outside: whatever is listed can be said, once."""
+    world, dice = process.world, process.chance
+    journal = Journal(path, durability="normal", key=world.key)
+    try:
+        questions, lost = needs_people(journal)
+        for question in questions:
+            if process.comes(world.answered_elsewhere):
+                place = question.run_id, question.pending.call_id
+                await answer_waiting(journal, *place, process.answer(question.pending), "ann")
+                for again in (place, (question.run_id, f"{place[1]}/no such call")):
+                    try:
+                        await answer_waiting(journal, *again, Approve(), "ann")
+                        yield f"an answer about {again} was taken"
+                    except UnknownAnswer:
+                        pass
+        for call in lost:
+            if process.comes(world.settled):
+                said = ToolResult(f"settled {call.call_id}", is_error=dice.random() < 0.5)
+                await settle_call(journal, call.run_id, call.call_id, said, "ann")
+                try:
+                    await settle_call(journal, call.run_id, call.call_id, said, "ann")
+                    yield f"{call.call_id} was settled twice"
+                except UsageError:
+                    pass
+    finally:
+        journal.close()
+
+
 async def live(seed: int, folder: Path) -> list[str]:
     """What is wrong with the world of this seed, each with what had happened until then."""
-    world, fate = World(seed), random.Random(f"fate {seed}")  # noqa: S311
-    kept: list[Record] = []
+    world, story = World(seed), list[str]()
+    try:
+        return [f"{seed}: {what} {story}" async for what in lived(world, folder, story)]
+    except Exception as unexpected:
+        return [f"{seed}: raised {unexpected!r} {story}"]
+    finally:
+        for process in world.alive:
+            await process.agent.aclose()
+
+
+async def lived(world: World, folder: Path, story: list[str]) -> AsyncIterator[str]:
+    """One process after the other, until the run has ended or something is wrong."""
+    fate = random.Random(f"fate {world.seed}")  # noqa: S311
+    path, kept = folder / "0.db", list[Record]()
     answers: dict[str, Any] | None = None
-    path = folder / "0.db"
-    story: list[str] = []
     for number in range(ROUNDS):
-        process = Process(world, number, path, kept, quiet=number > world.deaths)
+        if world.alive:
+            process = world.alive[0]
+            process.goes_on(number, kept)
+        else:
+            process = Process(world, number, path, kept)
+            world.alive.append(process)
         try:
             result = await process.live(answers)
         except UnknownRun:  # it was cut short before it was on record
-            return []
+            return
         except UsageError as refused:  # nobody had let its prompt pass, and nothing was done
-            return [] if "cannot go on" in str(refused) and not world.raw else [f"{seed}: {refused} {story}"]
-        except Exception as unexpected:
-            return [f"{seed}: raised {unexpected!r} {story}"]
-        finally:
-            await process.agent.aclose()
+            if "cannot go on" in str(refused) and not world.raw:
+                return
+            raise
+        except JournalError:
+            if not process.journal.is_full:
+                raise
+            result = None
         records = all_records(path)
         story.append(f"{len(kept)} to {len(records)}: {result.stop_reason if result else 'cancelled'}")
-        if found := list(whats_wrong(process, result)):
-            return [f"{seed}: {what} {story}" for what in found]
-        answers = None
-        if number < world.deaths and len(records) > len(kept) + 1 and fate.random() < 0.75:
+        for what in whats_wrong(process, result):
+            yield what
+            return
+        is_cut = number < world.deaths and len(records) > len(kept) + 1 and fate.random() < 0.75
+        if is_cut or not process.comes(world.stays) or process.journal.is_full:
+            await world.alive.pop().agent.aclose()
+        if is_cut:
             of, path = parents(path), folder / f"{number + 1}.db"
-            kept = records[: fate.randint(len(kept) + 1, len(records))]
-            cut(kept, of, path).close()
+            cut(records[: fate.randint(len(kept) + 1, len(records))], of, path, key=world.key).close()
+            kept = all_records(path)
             story.append(f"cut after {len(kept)}: {kept[-1].kind} of {kept[-1].run_id}")
+        async for what in elsewhere(process, path):
+            yield what
+            return
+        kept, answers = all_records(path), None
+        if is_cut or result is None:
             continue
-        kept = records
-        if result is not None and result.stop_reason == "suspended":
-            answers = process.answers(result.pending)
-        elif result is not None and result.stop_reason != "error":
-            return [f"{seed}: {what} {story}" async for what in not_the_same_again(world, number + 1, path, result)]
-    return [f"{seed}: it never ends {story}"]
+        if result.stop_reason == "suspended":
+            waits = read_past(own(kept)).pending
+            answers = {call_id: answer for call_id, answer in process.answers(result.pending).items() if call_id in waits}
+        elif result.stop_reason != "error":
+            async for what in not_the_same_again(world, ROUNDS + number, path, result):
+                yield what
+            return
+    yield "it never ends"
 
 
 def life(seed: int) -> list[str]:

@@ -219,7 +219,10 @@ async def _ask_or_recall(
     journal, call_id = run.journal, context.call_id if spec.by_tool else None
     beside = call_id is None and run.is_aside  # about what a hook does meanwhile, and so not on the run's own line
     past = None if beside else journal.past_ruling(run, spec.name, call_id)
+    names = [hook.name for hook in hooks if hook.where != UNSEEN]
     if past is None:
+        if not names and run.shadow is None:
+            return Ruling(context, {}), False  # it only came past here for what hooks had decided that are gone
         if not beside:
             await journal.go_live(run)
     elif not past.again:
@@ -230,9 +233,6 @@ async def _ask_or_recall(
     elif spec.value is None and journal.is_answered():
         run.decisions += past.decisions
         return Ruling(context, {}), True  # nobody needs a key for a request that is past
-    names = [hook.name for hook in hooks if hook.where != UNSEEN]
-    if not names and run.shadow is None:
-        return Ruling(context, {}), False  # only what hooks have decided that are gone
     times: Times = []
     try:
         ruling = await ask(run, spec, hooks, context, adopt, times)

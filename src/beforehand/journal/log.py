@@ -211,6 +211,7 @@ class RunLog(Stored):
 
         What it mended in a reply comes back with the reply.
         """
+        self._summing = self._summing and record.seam != "compaction"
         if self.live or (record.seam == "compaction" and not self._noted):
             more = {"of": "reply"} if self._receiving else {}
             if record.seam != "repair":

@@ -91,6 +91,8 @@ class Recall(RecallOfCalls):
         that ruling stands on the line, from its end."""
         self._noted = True
         """Whether it is on record what came of the summary that is being made."""
+        self._summing = False
+        """Whether one is, that is on record."""
         self._left: list[Message] = []
         self._numbered: dict[int, tuple[int, Message]] = {}
         self._requeued = False
@@ -188,8 +190,8 @@ class Recall(RecallOfCalls):
     # --- rulings ---
 
     def is_answered(self) -> bool:
-        """Whether it is on record what came of the request that is being prepared: its reply, or a failure."""
-        return any(item.kind not in BEFORE_ANSWER for item in self.line)
+        """Whether it is on record what came of the request that is being prepared: its reply, a failure, or a summary."""
+        return (self._summing and self._noted) or any(item.kind not in BEFORE_ANSWER for item in self.line)
 
     def _answer(self) -> str | None:
         """How the request that is being prepared was answered: with a "reply", or "direct"."""
@@ -330,7 +332,7 @@ class Recall(RecallOfCalls):
         if not self.line:
             return None
         data = self._next("compacting")
-        self._noted = data is None or "noted" in data
+        self._noted, self._summing = data is None or "noted" in data, data is not None
         return (0, 0) if data is None else (data["messages"], data["tokens"])
 
     def past_failure(self) -> bool:
