@@ -364,7 +364,7 @@ class Aside:
         """The answer of a hook that has no timeout: what is never obeyed does not hold up a run."""
         seconds = NO_PATIENCE if hook.identity in self._late else PATIENCE
         try:
-            return await within(seconds, contained(answer), seconds)
+            return await within(self._run, seconds, contained(answer), seconds)
         except Late:
             self._late.add(hook.identity)
             raise

@@ -24,7 +24,7 @@ from .queues import Queues
 from .seams import Context, RunInfo
 from .signals import AbortSignal
 from .tools import Tool
-from .waits import Waits
+from .waits import IDLE, Waits
 
 
 Put = Event | asyncio.Future[None] | Callable[[], Awaitable[Event | None]]
@@ -32,10 +32,10 @@ Put = Event | asyncio.Future[None] | Callable[[], Awaitable[Event | None]]
 
 
 class _Shaping:
-    """An event that hooks are asked about. What they do meanwhile has its events told one at a time, too."""
+    """An event that hooks are asked about. What they do meanwhile has events too, which do not wait for this one."""
 
     def __init__(self, run: RunState) -> None:
-        self.run, self.turnstile, self.over = run, asyncio.Lock(), False
+        self.run, self.over = run, False
         self.outbox: list[Put] = []
 
 
@@ -55,7 +55,7 @@ class RunState(Waits):
         "journal", "lambdas", "lasting", "lease", "loop", "messages_made", "model", "observed", "options", "outbox",
         "parent_call_id", "parent_run_id", "pending", "place", "plan", "poll_first", "queues", "reason", "removed",
         "requests_sent", "resend", "resends", "resent", "run_id", "sequential", "shadow", "slow_hook", "started", "stop_reason",
-        "store", "suspension", "system", "telling", "thinking_level", "tool_specs", "tools", "tools_run", "turn", "turnstile",
+        "store", "suspension", "system", "thinking_level", "tool_specs", "tools", "tools_run", "turn", "turnstile",
         "unprepared", "usage", "usage_cost",
     )  # fmt: skip
     attempts: Any
@@ -114,9 +114,6 @@ class RunState(Waits):
         self.error: RunError | None = None
         self.suspension: Any = None
         self.pending: tuple[PendingApproval, ...] = ()
-        self.turnstile: asyncio.Lock | None = None
-        self.telling: asyncio.Future[None] | None = None
-        """Listeners at work on an event, while code works for a hook in a task of its own."""
         self.outbox: list[Put] = []
 
     def set_id(self, run_id: str) -> None:
@@ -274,37 +271,30 @@ class RunState(Waits):
         }
 
     async def emit(self, event: Event) -> None:
-        """Deliver an event. While tool bodies run in tasks of their own, the run's own task delivers for them, in order."""
+        """Deliver an event. For tool bodies, and for code that works for a hook, which run in tasks of their own, the run's own
+        task delivers, in order: listeners are awaited there, and are not cut when such a task is cancelled."""
         if self.over:  # a late result of something that was left behind
             return
-        if self.aside and (shaping := self._shaping_here()) is not None:
-            async with shaping.turnstile:
-                await self.deliver(shaping.outbox)
-                await self._tell(event)
-        elif self.aside and not self.batching and self.is_aside:
-            if self.turnstile is None:
-                self.turnstile = asyncio.Lock()
-            async with self.turnstile:  # a hook may have several calls under way, and the run's own task cannot deliver
-                await self.deliver()
-                await self._tell(event)
-        elif self.batching and asyncio.current_task() is not self.task:
+        aside = self.is_aside
+        if (self.batching or (aside and self.wake is not None)) and asyncio.current_task() is not self.task:
             delivered = asyncio.get_running_loop().create_future()
-            self.outbox.extend((event, delivered))
+            self._outbox_here().extend((event, delivered))
             self.wake_up()
             await delivered
+        elif aside and asyncio.current_task() is not self.task:  # left behind: the run waits for something else
+            await self.events.emit(event)
         else:
             await self.deliver()
-            await self._tell(event)
+            await self.events.emit(event)
 
     def report(self, make: Callable[[], Awaitable[Event | None]]) -> None:
-        """Put down an event that hooks have a say in, to be delivered before the next one."""
-        shaping = self._shaping_here()
-        (self.outbox if shaping is None else shaping.outbox).append(make)
+        """Put down an event that hooks have a say in."""
+        self._outbox_here().append(make)
         self.wake_up()
 
-    async def deliver(self, outbox: list[Put] | None = None) -> None:
+    async def deliver(self) -> None:
         """Deliver what has been put down for delivery: events, events still to be made, and those who wait until here."""
-        outbox = self.outbox if outbox is None else outbox
+        outbox = self._outbox_here()
         while outbox:
             item = outbox.pop(0)
             if isinstance(item, asyncio.Future):
@@ -313,34 +303,35 @@ class RunState(Waits):
                 continue
             event = item if isinstance(item, Event) else await self._shaped(item)
             if event is not None:
-                await self._tell(event)
-
-    async def _tell(self, event: Event) -> None:
-        """Call the listeners, once those are done that are at work on another event.
-
-        What works for a hook is cancelled when the hook ends. A listener is not cut by that.
-        """
-        while self.telling is not None and not self.telling.done():
-            await asyncio.wait({self.telling})
-        if self.is_aside:
-            self.telling = asyncio.ensure_future(self.events.emit(event))
-            await asyncio.shield(self.telling)
-        elif self.aside:
-            self.telling = told = asyncio.get_running_loop().create_future()
-            try:
                 await self.events.emit(event)
-            finally:
-                told.set_result(None)
-        else:
-            await self.events.emit(event)
 
-    def _shaping_here(self) -> _Shaping | None:
-        """The event of this run that hooks are being asked about, if they have the code at work here done."""
+    async def deliver_until(self, work: asyncio.Future[Any], seconds: float) -> None:
+        """Wait for a hook, at most so long. What it does meanwhile is told, if this is the run's own task."""
+        if asyncio.current_task() is not self.task:
+            await asyncio.wait({work}, timeout=seconds)
+            return
+        loop, outbox, wake = asyncio.get_running_loop(), self._outbox_here(), self.wake
+        end = loop.time() + seconds
+        try:
+            while not work.done() and (left := end - loop.time()) > 0:
+                self.wake = loop.create_future()
+                if not outbox:
+                    await asyncio.wait({work, self.wake}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+                scope, self.scope = self.scope, IDLE  # an abort cuts no listener
+                before = loop.time()
+                await self.deliver()
+                end += loop.time() - before  # what listeners take is not the hook's time
+                self.scope = scope
+        finally:
+            self.wake = wake
+
+    def _outbox_here(self) -> list[Put]:
+        """Where the code at work puts events down: for those who are asked about an event it is a place of their own."""
         shaping = _shaping.get()
-        return shaping if shaping is not None and shaping.run is self and not shaping.over else None
+        return self.outbox if shaping is None or shaping.run is not self or shaping.over else shaping.outbox
 
     async def _shaped(self, make: Callable[[], Awaitable[Event | None]]) -> Event | None:
-        """An event that hooks have a say in. What they do meanwhile has events too, which must not wait for this one."""
+        """An event that hooks have a say in."""
         shaping = _Shaping(self)
         token = _shaping.set(shaping)
         try:
@@ -348,9 +339,7 @@ class RunState(Waits):
         finally:
             _shaping.reset(token)
             shaping.over = True
-            async with shaping.turnstile:  # a listener that is being told of such an event is told of no other meanwhile
-                pass
-            self.outbox += shaping.outbox
+            self._outbox_here().extend(shaping.outbox)
 
     def wire_event(self, name: str, fields: dict[str, Any]) -> None:
         """An opt-in event from the model adapter. Delivered in order, before the next thing the run does."""

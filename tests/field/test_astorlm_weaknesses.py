@@ -223,7 +223,7 @@ async def test_w5_a_tool_that_a_hook_only_announces_cannot_run(enter: Enter, col
     await enter(Agent(model=model, tools=[echo], hooks=[Hook(seam="before_provider_call", fn=colour(announce))]))
 
     assert "format_disk" in [t.name for t in model.requests[0].tools]
-    assert "not found" in model.requests[1].messages[-1].text
+    assert "not enabled" in model.requests[1].messages[-1].text
 
 
 # --- W6 -------------------------------------------------------------------------------------------

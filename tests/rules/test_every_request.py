@@ -67,7 +67,7 @@ async def test_a_hook_can_hide_a_tool_and_never_grant_one() -> None:
     agent = Agent(model=ScriptedModel([LOOK, END]), hooks=[grant, watch])
     result = await agent.run("Begin")
     assert reached.bodies == []
-    assert "not found" in result.messages[2].text
+    assert "not enabled" in result.messages[2].text
     assert seen == [(), ()]
 
 

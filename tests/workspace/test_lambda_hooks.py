@@ -399,6 +399,43 @@ async def test_calls_inside_a_call_that_a_lambda_has_left_have_their_end_too(pla
     assert told == [("fail", "failed"), ("look", "aborted"), ("search", "aborted")]
 
 
+@pytest.mark.parametrize("seam", ["before_provider_call", "before_tool_call", "after_tool_call", "finish_turn"])
+async def test_a_stream_hears_of_what_a_lambda_does_while_it_does_it(place, seam):
+    body = "await adf.search()\n    await adf.loop_inject(content='seen')\n    return c['request'] if 'request' in c else None"
+    source = write(place, "py", f"async def hook(c):\n    {body}", "")
+    heard = None
+
+    @tool
+    async def search(ctx: ToolContext) -> str:
+        ctx.update("half")
+        await heard.wait()  # progress is told while the call goes on
+        return "found"
+
+    @tool
+    async def work() -> str:
+        return "worked"
+
+    def agent():
+        gate = Lambda(source, seam=seam, workspace=place, timeout=60, tools=["work"] if "tool" in seam else [])
+        return Agent(model=ScriptedModel([tool_call("work", id="c0"), text("done")]), tools=[search, work], hooks=[gate])
+
+    def shown(event):
+        if event.type == "tool_execution_update":
+            heard.set()
+        return event.type, getattr(event, "call_id", None)
+
+    streamed, heard = [], asyncio.Event()
+    async with agent().conversation().stream("go") as events:
+        async for event in events:
+            streamed.append(shown(event))
+    told, heard = [], asyncio.Event()
+    talk = agent().conversation()
+    talk.subscribe(lambda event: told.append(shown(event)))
+    await talk.run("go")
+    assert streamed == told
+    assert sum(name == "tool_execution_update" for name, _ in told) == (1 if "tool" in seam else 2)
+
+
 @both
 async def test_a_lambda_is_not_asked_for_ever_about_progress_that_it_has_caused_itself(place, language):
     source = write(

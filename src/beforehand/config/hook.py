@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 ORDER = 1
 """After the other hooks that shape the request, wherever they were registered. One with a higher order has the last word."""
 
+LONGEST = MAX_TIMEOUT_MS / 1000 + 5
+"""Seconds after which the dispatcher gives the hook up. Its lambda has a time limit of its own, which is never longer."""
+
 HIDDEN = ("base_url", "hooks_dir", "workspace")
 """What `adf.sys_get_config` does not show: where things are outside of the workspace."""
 
@@ -53,7 +56,7 @@ def fixed_hook(block: Any, workspace: Any, limits: Limits, live: LiveNow | None 
         now = Now(hook, limits, lambda: place)
         function = PreLlmFunction(lambda: now)
     function.check()
-    return Hook(seam="before_provider_call", fn=function, name=NAME, order=ORDER, where=hook.source, timeout=_outer(limits))
+    return Hook(seam="before_provider_call", fn=function, name=NAME, order=ORDER, where=hook.source, timeout=LONGEST)
 
 
 def live_hook(project: Project, limits: Limits, live: LiveNow) -> Hook:
@@ -65,13 +68,8 @@ def live_hook(project: Project, limits: Limits, live: LiveNow) -> Hook:
         except ConfigError as error:
             raise ConfigError(str(project.problem((NAME, "source"), str(error)))) from None
     return Hook(
-        seam="before_provider_call", fn=function, name=NAME, order=ORDER, where=project.where(NAME), timeout=_outer(limits)
+        seam="before_provider_call", fn=function, name=NAME, order=ORDER, where=project.where(NAME), timeout=LONGEST
     )
-
-
-def _outer(limits: Limits) -> float | None:
-    """The lambda has a time limit of its own. Where hooks have one by default, this one's must not be shorter."""
-    return None if limits.hook_timeout is None else MAX_TIMEOUT_MS / 1000 + 5
 
 
 class LiveNow:

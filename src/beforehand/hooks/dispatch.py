@@ -321,17 +321,18 @@ async def call_in_time(hook: Hook, context: Seen, timeout: float) -> Any:
     else:
         work = in_thread(hook.fn, context)
     until = perf_counter() + timeout + getattr(hook.fn, "grace", 0.0)  # whoever keeps the time itself says what came of it
-    answer = await within(until - perf_counter(), work, timeout)
+    run = context.run._run
+    answer = await within(run, until - perf_counter(), work, timeout)
     if hasattr(answer, "__await__"):  # a sync callable that hands over something to wait for
-        answer = await within(until - perf_counter(), contained(answer), timeout)
+        answer = await within(run, until - perf_counter(), contained(answer), timeout)
     return answer
 
 
-async def within(seconds: float, work: asyncio.Future[Any], allowed: float) -> Any:
+async def within(run: RunState, seconds: float, work: asyncio.Future[Any], allowed: float) -> Any:
     """What `work` gives, if it does in so many seconds; else it is left behind, and that is the hook's failure (`Late`)."""
     try:
-        done, _ = await asyncio.wait({work}, timeout=max(seconds, 0))
-        if not done:
+        await run.deliver_until(work, max(seconds, 0))
+        if not work.done():
             raise Late(f"gave no answer within {allowed:g} s")
         return result_of(work)
     finally:

@@ -100,6 +100,7 @@ class Caller:
         self.deadline = deadline
         self.failure: RunError | None = None
         self._under_way: dict[asyncio.Future[Any], str] = {}
+        self._stopped: set[asyncio.Future[Any]] = set()
         self._made: set[str] = set()
         self._news: asyncio.Future[None] | None = None
 
@@ -220,7 +221,7 @@ class Caller:
             _leaving.add(leaving)
             leaving.add_done_callback(_leaving.discard)
             raise
-        del self._under_way[task]
+        self._under_way.pop(task, None)
         self._tell_waiting()
         try:
             return task.result()
@@ -236,12 +237,19 @@ class Caller:
 
     async def _record_end(self, task: asyncio.Future[Any], what: str) -> None:
         await asyncio.wait({task})
-        del self._under_way[task]
+        self._under_way.pop(task, None)
         if task.cancelled():
             await self.note("Cut", f"{what} was cancelled because {self.ended}")
         elif not isinstance(task.exception(), OnRecord):
             how = "finished" if task.exception() is None else "failed"
             await self.note("Late", f"{what} {how} although {self.ended}; what it gave was discarded")
+
+    def stopped(self) -> None:
+        """The work in this task was cancelled and has stopped: what is left is to tell what became of it."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._under_way.pop(task, None)
+        self._stopped.add(task)
 
     async def leave(self) -> None:
         """The caller's code has ended, and what it had begun is being cancelled. What does not stop is recorded now, because
@@ -249,8 +257,10 @@ class Caller:
         try:
             for _ in range(TURNS_TO_STOP):
                 if not self._under_way:
-                    return
+                    break
                 await asyncio.sleep(0)
+            if self._stopped:
+                await asyncio.wait(self._stopped)
         finally:
             for what in list(self._under_way.values()):
                 await self.note("LeftBehind", f"{what} goes on although {self.ended}. What it does is not known.")

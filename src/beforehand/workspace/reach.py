@@ -73,6 +73,7 @@ async def _through_the_pipeline(caller: Caller, call: Call, authorized: bool) ->
     try:
         return await run_nested(caller.run, call)
     except asyncio.CancelledError:  # the lambda has ended; whoever watches still hears what became of the call
+        caller.stopped()
         shown = f"call {call.id} ({call.name})"
         if call.begun:
             await caller.note("Cut", f"{shown} was cancelled because {caller.ended}. What it did by then is not known.", call.id)
