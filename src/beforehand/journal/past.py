@@ -279,10 +279,11 @@ class _Reader:
 
     def _asked_anew(self, kind: str, data: dict[str, Any]) -> None:
         """Hooks that are to be asked once more have been now, or are not there any more, and the run has gone on without them."""
-        last = self.past.line[-1] if self.past.line else Item("", {})
-        if "over" in last.data and (last is self.anew or (kind == "ruling" and last.data["seam"] == data["seam"])):
-            self.past.line.pop()
-        self.anew = None
+        line, anew, self.anew = self.past.line, self.anew, None
+        if line and "over" in (last := line[-1].data) and (
+            line[-1] is anew or (kind == "ruling" and last["seam"] == data["seam"])
+        ):  # fmt: skip
+            line.pop()
 
     def _close(self, kind: str, data: dict[str, Any]) -> None:
         if self.open_request is None and _closes(kind, data):

@@ -55,9 +55,12 @@ class PastCall(msgspec.Struct):
 
     def ruled(self, data: dict[str, Any]) -> None:
         """The hooks of a seam have been asked about it."""
-        rulings = self.rulings.setdefault(data["seam"], deque())
+        rulings = self.rulings.get(data["seam"])
+        if not rulings:
+            self.rulings[data["seam"]] = deque([data])
+            return
         rounds = 1 + sum(answer["answer"]["is"] == "Edit" for answer in self.answers)
-        last = rulings[-1] if rulings else {}
+        last = rulings[-1]
         if "over" in last or (len(rulings) == rounds and who_answered(last)):
             rulings[-1] = data  # its hooks have been asked again since then
         elif data["seam"] == "before_tool_call" and len(rulings) == rounds and "again" not in data:
