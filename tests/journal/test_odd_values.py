@@ -181,7 +181,7 @@ async def test_details_come_back_as_they_were(case: str, by: str, tmp_path: Path
 def recorded_prompts(path: Path) -> list[Any]:
     from beforehand.durable import load
 
-    return load(Journal(path, readonly=True), "R").prompts(asked=True)
+    return load(Journal(path, readonly=True), "R").prompts
 
 
 # --- ids that a model chooses ------------------------------------------------------------------------
