@@ -232,3 +232,34 @@ async def test_updates_reach_the_reader_of_a_stream() -> None:
     streamed = [e.partial.text async for e in talk.stream("go") if e.type == "tool_execution_update"]
 
     assert streamed == ["step 1", '{"secret":2}', "step 3"]
+
+
+@pytest.mark.parametrize("timeout", [None, 3600])
+async def test_an_abort_reaches_a_hook_that_is_asked_about_an_update(timeout: float | None) -> None:
+    asked, heard = asyncio.Event(), []
+
+    async def ponder(outcome: Any) -> None:
+        if outcome.partial:
+            asked.set()
+            await asyncio.Event().wait()
+
+    @tool
+    async def wait(ctx: ToolContext) -> None:
+        ctx.update("waiting")
+        await asyncio.Event().wait()
+
+    agent = Agent(
+        model=ScriptedModel([tool_call("wait"), text("end")]), tools=[wait],
+        hooks=[Hook(seam="after_tool_call", fn=ponder, timeout=timeout)], limits=Limits(abort_grace=0.01),
+    )  # fmt: skip
+    talk = agent.conversation()
+    talk.on("tool_execution_update", lambda e: heard.append(e.type))
+    talk.on("tool_execution_end", lambda e: heard.append(e.outcome))
+    async with asyncio.timeout(60):
+        running = asyncio.create_task(talk.run("go"))
+        await asked.wait()
+        talk.abort()
+        result = await running
+
+    assert result.stop_reason == "aborted"
+    assert heard == ["aborted"]
