@@ -52,6 +52,7 @@ async def run_loop(run: RunState, prompts: Sequence[Message], waiting: Suspensio
         _flush_hook_queue(run)
     if run.journal is not None:
         await run.journal.go_live(run)
+    await run.deliver()
     if run.events.takers["agent_end"]:
         messages = tuple(run.history.view(run.first_message))
         await run.emit(AgentEnd(messages=messages, stop_reason=run.stop_reason or "completed", **run.event_fields()))

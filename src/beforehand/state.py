@@ -275,17 +275,17 @@ class RunState(Waits):
         task delivers, in order: listeners are awaited there, and are not cut when such a task is cancelled."""
         if self.over:  # a late result of something that was left behind
             return
-        aside = self.is_aside
-        if (self.batching or (aside and self.wake is not None)) and asyncio.current_task() is not self.task:
-            delivered = asyncio.get_running_loop().create_future()
-            self._outbox_here().extend((event, delivered))
-            self.wake_up()
-            await delivered
-        elif aside and asyncio.current_task() is not self.task:  # left behind: the run waits for something else
-            await self.events.emit(event)
+        if (self.batching or self.is_aside) and asyncio.current_task() is not self.task:
+            outbox = self._outbox_here()
+            outbox.append(event)
+            if self.batching or self.wake is not None:  # else left behind: the run waits for something else
+                delivered = asyncio.get_running_loop().create_future()
+                outbox.append(delivered)
+                self.wake_up()
+                await delivered
         else:
             await self.deliver()
-            await self.events.emit(event)
+            await self._tell(event)
 
     def report(self, make: Callable[[], Awaitable[Event | None]]) -> None:
         """Put down an event that hooks have a say in."""
@@ -303,7 +303,14 @@ class RunState(Waits):
                 continue
             event = item if isinstance(item, Event) else await self._shaped(item)
             if event is not None:
-                await self.events.emit(event)
+                await self._tell(event)
+
+    async def _tell(self, event: Event) -> None:
+        """Call the listeners. The reader of a stream is one, and may go on in another task, where nothing says what is shaped."""
+        shaping = _shaping.get()
+        await self.events.emit(event)
+        if _shaping.get() is not shaping:
+            _shaping.set(shaping)
 
     async def deliver_until(self, work: asyncio.Future[Any], seconds: float) -> None:
         """Wait for a hook, at most so long. What it does meanwhile is told, if this is the run's own task."""
@@ -332,12 +339,12 @@ class RunState(Waits):
 
     async def _shaped(self, make: Callable[[], Awaitable[Event | None]]) -> Event | None:
         """An event that hooks have a say in."""
-        shaping = _Shaping(self)
-        token = _shaping.set(shaping)
+        outer, shaping = _shaping.get(), _Shaping(self)
+        _shaping.set(shaping)
         try:
             return await make()
         finally:
-            _shaping.reset(token)
+            _shaping.set(outer)
             shaping.over = True
             self._outbox_here().extend(shaping.outbox)
 

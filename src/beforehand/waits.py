@@ -100,8 +100,9 @@ class Waits:
             self.wake_up()
         elif self.scope is STREAMING:
             self._cancel_task()
-        elif self.scope is GUARDED and self.scope_serial == self.tick_serial:
-            self.abandon = self.own_cancels > 0  # it has been cancelled before, and waits on
+        if self.scope is GUARDED and self.scope_serial == self.tick_serial:
+            if not self.tasks:
+                self.abandon = self.own_cancels > 0  # it has been cancelled before, and waits on
             self._cancel_task()
         self.tick_serial = self.scope_serial
         if self.task is not None and self.limits.abort_grace is not None:
@@ -115,7 +116,7 @@ class Waits:
 
     def _take_back_cancels(self) -> bool:
         """Undo our own cancellations of the run's task. True if none of the caller's is left."""
-        self.cancelling = False
+        self.cancelling = bool(self.tasks)  # what runs in tasks of its own has been cancelled with it
         while self.own_cancels and self.task is not None:
             self.own_cancels -= 1
             self.task.uncancel()
@@ -123,7 +124,7 @@ class Waits:
 
     def enter_guarded(self, begun_before_abort: bool = False) -> None:
         """From here on an abort may cut what the run's task waits for, after the grace."""
-        if not self.batching and not (self.aside and _aside.get() is self):
+        if not self._elsewhere:
             self.scope = GUARDED
             self.scope_serial += 1
             if begun_before_abort and self.aborted:
@@ -131,12 +132,17 @@ class Waits:
 
     def enter_streaming(self) -> None:
         """From here on an abort cuts what the run's task waits for at once."""
-        if not self.batching and not (self.aside and _aside.get() is self):
+        if not self._elsewhere:
             self.scope = STREAMING
 
     def leave_guarded(self, scope: int = IDLE) -> None:
-        if not self.batching and not (self.aside and _aside.get() is self):
+        if not self._elsewhere:
             self.scope = scope
+
+    @property
+    def _elsewhere(self) -> bool:
+        """Whether the code that asks is in a task of its own: a tool's body, or what works for a hook."""
+        return (self.batching and asyncio.current_task() is not self.task) or (self.aside > 0 and _aside.get() is self)
 
     @property
     def is_aside(self) -> bool:
@@ -159,7 +165,7 @@ class Waits:
 
     def survived(self) -> None:
         """What was waited for answered in spite of our cancellation: nothing of it may be left in the task."""
-        if self.own_cancels and not self.batching and not (self.aside and _aside.get() is self):
+        if self.own_cancels and not self._elsewhere:
             self._take_back_cancels()
 
     def came_too_late(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -280,3 +281,21 @@ async def test_queued_messages_survive_a_cancellation() -> None:
         await running
 
     assert [m.text for m in talk.queued] == ["steered", "followed"]
+
+
+async def test_a_hook_that_fails_just_as_its_run_is_cancelled_leaves_no_failure_that_nobody_has_looked_at() -> None:
+    trouble: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: trouble.append(context["message"]))
+    running: list[asyncio.Task[Any]] = []
+
+    async def fail(context: Any) -> None:
+        running.pop().cancel()
+        raise ValueError("gone")
+
+    agent = Agent(model=ScriptedModel([text("end")]), hooks=[Hook(seam="before_turn", fn=fail, timeout=3600)])
+    running.append(asyncio.create_task(agent.run("go")))
+    await asyncio.wait({*running})
+    await asyncio.sleep(0)
+    gc.collect()
+
+    assert trouble == []

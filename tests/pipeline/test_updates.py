@@ -232,3 +232,48 @@ async def test_updates_reach_the_reader_of_a_stream() -> None:
     streamed = [e.partial.text async for e in talk.stream("go") if e.type == "tool_execution_update"]
 
     assert streamed == ["step 1", '{"secret":2}', "step 3"]
+
+
+async def test_updates_that_a_hook_decides_about_reach_a_stream_that_is_read_from_different_tasks() -> None:
+    def redact(outcome: Any) -> Replace | None:
+        return Replace(content="***") if outcome.partial else None
+
+    hooks = [Hook(seam="after_tool_call", fn=redact)]
+    talk = Agent(model=ScriptedModel([tool_call("count"), text("end")]), tools=[count], hooks=hooks).conversation()
+    events, streamed = talk.stream("go"), []
+    while (event := await asyncio.create_task(anext(events, None))) is not None:  # type: ignore[arg-type]
+        if event.type in ("decision", "tool_execution_update", "tool_execution_end"):
+            streamed.append(event.type)
+
+    assert streamed == ["decision", "tool_execution_update"] * 3 + ["tool_execution_end"]
+
+
+@pytest.mark.parametrize("timeout", [None, 3600])
+async def test_an_abort_reaches_a_hook_that_is_asked_about_an_update(timeout: float | None) -> None:
+    asked, heard = asyncio.Event(), []
+
+    async def ponder(outcome: Any) -> None:
+        if outcome.partial:
+            asked.set()
+            await asyncio.Event().wait()
+
+    @tool
+    async def wait(ctx: ToolContext) -> None:
+        ctx.update("waiting")
+        await asyncio.Event().wait()
+
+    agent = Agent(
+        model=ScriptedModel([tool_call("wait"), text("end")]), tools=[wait],
+        hooks=[Hook(seam="after_tool_call", fn=ponder, timeout=timeout)], limits=Limits(abort_grace=0.01),
+    )  # fmt: skip
+    talk = agent.conversation()
+    talk.on("tool_execution_update", lambda e: heard.append(e.type))
+    talk.on("tool_execution_end", lambda e: heard.append(e.outcome))
+    async with asyncio.timeout(60):
+        running = asyncio.create_task(talk.run("go"))
+        await asked.wait()
+        talk.abort()
+        result = await running
+
+    assert result.stop_reason == "aborted"
+    assert heard == ["aborted"]

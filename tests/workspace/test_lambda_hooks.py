@@ -1,6 +1,7 @@
 """Lambdas as hooks of real runs."""
 
 import asyncio
+import contextlib
 import logging
 import re
 import subprocess
@@ -434,6 +435,45 @@ async def test_a_stream_hears_of_what_a_lambda_does_while_it_does_it(place, seam
     await talk.run("go")
     assert streamed == told
     assert sum(name == "tool_execution_update" for name, _ in told) == (1 if "tool" in seam else 2)
+
+
+async def test_what_a_call_tells_that_its_lambda_has_left_is_heard_once_and_in_order(place, caplog):
+    source = write(place, "py", "async def hook(c):\n    import asyncio\n    await asyncio.gather(adf.search(), adf.fail())", "")
+    caplog.set_level(logging.INFO, logger="beforehand.lambdas")
+    searching, asked, ended = asyncio.Event(), asyncio.Event(), Heard()
+
+    @tool
+    async def search(ctx: ToolContext) -> str:
+        searching.set()
+        while not asked.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asked.wait()
+        logging.getLogger("beforehand.lambdas").addHandler(ended)
+        ctx.update("late")
+        raise asyncio.CancelledError
+
+    @tool
+    async def fail() -> str:
+        await searching.wait()
+        raise OSError("gone")
+
+    async def reply(request):
+        asked.set()
+        await ended.something.wait()
+        return text("done")
+
+    gate = Lambda(source, seam="before_provider_call", workspace=place, timeout=60, on_error="open")
+    talk = Agent(model=FunctionModel(reply), tools=[search, fail], hooks=[gate]).conversation()
+    told, streamed = [], []
+    talk.subscribe(lambda event: told.append(event))
+    try:
+        async for event in talk.stream("go"):
+            streamed.append(event)
+    finally:
+        logging.getLogger("beforehand.lambdas").removeHandler(ended)
+    assert streamed == told
+    assert [e.type[15:] for e in told if getattr(e, "name", "") == "search"] == ["start", "update", "end"]
+    assert [e.record.verdict for e in told if e.type == "decision"] == ["LeftBehind", "failed_open", "Cut"]
 
 
 @both

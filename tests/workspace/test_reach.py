@@ -995,7 +995,7 @@ async def test_listeners_hear_one_event_at_a_time_though_a_lambda_has_several_ca
 @pytest.mark.parametrize("calls_on", [False, True])
 async def test_what_a_late_lambda_left_behind_does_not_keep_an_abort_from_the_run(place, calls_on):
     """The run reads a reply. A tool that ignored its cancellation still works, and ends, or tries to call another tool."""
-    told, go, streaming, called = asyncio.Event(), asyncio.Event(), asyncio.Event(), asyncio.Event()
+    ended, go, streaming, called = asyncio.Event(), asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     @tool
     async def pause() -> None:
@@ -1011,6 +1011,7 @@ async def test_what_a_late_lambda_left_behind_does_not_keep_an_abort_from_the_ru
         except asyncio.CancelledError:
             pass
         await go.wait()
+        asyncio.current_task().add_done_callback(lambda _: ended.set())
         if calls_on:
             await ctx.call_tool("pause", {})
         return "done"
@@ -1029,14 +1030,15 @@ async def test_what_a_late_lambda_left_behind_does_not_keep_an_abort_from_the_ru
     agent = Agent(model=Endless(), hooks=[gate], tools=[stubborn, pause], limits=Limits(abort_grace=None))
     async with agent:
         talk = agent.conversation()
-        talk.on("tool_execution_end", lambda event: told.set())
+        told = []
+        talk.on("tool_execution_end", lambda event: told.append(event.call_id))
         running = asyncio.ensure_future(talk.run("Hi"))
         await streaming.wait()
         go.set()
-        await told.wait()
+        await ended.wait()
         talk.abort()
         result = await asyncio.wait_for(running, 30)
-    assert (result.stop_reason, called.is_set()) == ("aborted", False)
+    assert (result.stop_reason, called.is_set(), told) == ("aborted", False, ["lambda_1/1"])
 
 
 # --- console -------------------------------------------------------------------------------------

@@ -335,10 +335,10 @@ async def within(run: RunState, seconds: float, work: asyncio.Future[Any], allow
         if not work.done():
             raise Late(f"gave no answer within {allowed:g} s")
         return result_of(work)
-    finally:
-        if not work.done():
-            work.cancel()
-            forget(work)
+    except BaseException:  # also one that comes from elsewhere, just as it ends
+        work.cancel()
+        forget(work)
+        raise
 
 
 _slow_hooks: set[tuple[str, str]] = set()
