@@ -218,6 +218,25 @@ async def test_what_a_new_gate_said_of_a_call_is_not_taken_for_what_it_says_once
         assert bank.paid == [], length
 
 
+@pytest.mark.parametrize("seam", ["prepare_tool_call", "before_tool_call"])
+async def test_nobody_is_asked_about_a_call_that_ran_when_those_were_gone_who_had_failed_over_it(tmp_path: Path, seam: Any) -> None:
+    fails = Says(RuntimeError("broken"))
+    hook = Hook(seam=seam, fn=fails, name="fails", on_error="abort")
+    async with Bank(tmp_path / "runs.db", hook) as bank:
+        with pytest.raises(HookFailed):
+            await bank.agent.run("go", run_id="R")
+    async with Bank(tmp_path / "runs.db") as bank:
+        whole = await bank.agent.resume("R")
+    assert bank.paid == ["ann", "bob"]
+    records = all_records(tmp_path / "runs.db")
+    fails.asked.clear()
+    for length in range(1 + next(r.n for r in records if r.data.get("call") == "bob" and r.kind == "intent"), len(records)):
+        cut(records[:length], {"R": None}, tmp_path / f"{length}.db").close()
+        async with Bank(tmp_path / f"{length}.db", hook) as bank:
+            assert (await bank.agent.resume("R")).messages == whole.messages, length
+        assert (bank.paid, fails.asked) == ([], []), length
+
+
 @pytest.mark.parametrize("name", ["guard", "<lambda>"])
 async def test_a_new_gate_is_asked_that_has_the_name_of_one_that_was_there(tmp_path: Path, name: str) -> None:
     """Two functions have one name, or none."""

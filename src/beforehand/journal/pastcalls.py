@@ -105,6 +105,8 @@ class RecallOfCalls:
         rulings = call.rulings.get(seam)
         while rulings:
             data = rulings.popleft()
+            if "over" in data and call.intent is not None and seam != "after_tool_call":
+                continue  # hooks that had failed were gone when it began
             if call.outcome is not None or not (answered := who_answered(data)):
                 if seam == "before_tool_call" and "again" not in data:
                     self._named[call_id] = data["hooks"]
