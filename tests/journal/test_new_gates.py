@@ -219,7 +219,7 @@ async def test_what_a_new_gate_said_of_a_call_is_not_taken_for_what_it_says_once
 
 
 @pytest.mark.parametrize("seam", ["prepare_tool_call", "before_tool_call"])
-async def test_nobody_is_asked_about_a_call_that_ran_when_those_were_gone_who_had_failed_over_it(tmp_path: Path, seam: Any) -> None:
+async def test_nobody_is_asked_about_a_call_that_ran_when_those_who_failed_over_it_were_gone(tmp_path: Path, seam: Any) -> None:
     fails = Says(RuntimeError("broken"))
     hook = Hook(seam=seam, fn=fails, name="fails", on_error="abort")
     async with Bank(tmp_path / "runs.db", hook) as bank:
@@ -235,6 +235,26 @@ async def test_nobody_is_asked_about_a_call_that_ran_when_those_were_gone_who_ha
         async with Bank(tmp_path / f"{length}.db", hook) as bank:
             assert (await bank.agent.resume("R")).messages == whole.messages, length
         assert (bank.paid, fails.asked) == ([], []), length
+
+
+async def test_a_call_that_a_person_changed_does_not_run_as_it_was_where_a_hook_had_answered_too(tmp_path: Path) -> None:
+    """What the hook gave is not on record, so the hooks are asked again, and they have been about what it was changed to."""
+    hooks = [
+        gate(name, lambda call, said=said: said if call.args["to"] == "ann" else None)
+        for name, said in (("asks", Ask("May it?")), ("mocks", Answer("as if")))
+    ]  # fmt: skip
+    hooks.append(Hook(seam="after_tool_call", fn=lambda outcome: None, name="sees"))
+    async with Bank(tmp_path / "runs.db", *hooks) as bank:
+        await bank.agent.run("go", run_id="R")
+    began = len(all_records(tmp_path / "runs.db"))
+    async with Bank(tmp_path / "runs.db", *hooks) as bank:
+        await bank.agent.resume("R", {"ann": Edit({"to": "eve"})})
+    records = all_records(tmp_path / "runs.db")
+    for length in range(began + 1, next(r.n for r in records[began:] if r.kind == "intent")):
+        cut(records[:length], {"R": None}, tmp_path / f"{length}.db").close()
+        async with Bank(tmp_path / f"{length}.db", *hooks) as bank:
+            await bank.agent.resume("R")
+        assert bank.paid == ["eve"], length
 
 
 @pytest.mark.parametrize("name", ["guard", "<lambda>"])

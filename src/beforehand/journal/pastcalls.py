@@ -60,14 +60,16 @@ class PastCall(msgspec.Struct):
         if not rulings:
             self.rulings[data["seam"]] = deque([data])
             return
-        rounds = 1 + sum(answer["answer"]["is"] == "Edit" for answer in self.answers)
-        last = rulings[-1]
+        last, args = rulings[-1], data.get("args")
+        lost = next((n for n, then in enumerate(rulings) if who_answered(then) and args in (None, then.get("args"))), None)
         if "joins" in data and "again" not in data:
             if "over" in last:
                 rulings.pop()  # some that were new had failed, and have been asked again
             _join(rulings[data["joins"]], data)
-        elif "over" in last or ("joins" not in data and len(rulings) == rounds and who_answered(last)):
-            rulings[-1] = data  # its hooks have been asked again since then
+        elif "joins" not in data and lost is not None:
+            rulings[lost] = data  # its hooks have been asked again since then
+        elif "over" in last:
+            rulings[-1] = data  # so have these
         else:
             rulings.append(data)
 
@@ -113,6 +115,7 @@ class RecallOfCalls:
                 return data
             if gone := answered.difference(*[names_of(hook) for hook in run.hooks.before_tool_call]):
                 return not_run(data, min(gone))
+            break  # what follows is about what a person made of the call
         # A hook that is new since then comes too late for a call that has begun, and a shaper for one that gates have ruled on.
         over = call.outcome is not None or (call.intent is not None and seam != "after_tool_call")
         return {} if over or (seam == "prepare_tool_call" and call.rulings.get("before_tool_call")) else None
