@@ -54,7 +54,7 @@ async def shape_and_gate(run: RunState, call: Call, batch: Batch, args: FrozenDi
         if gates or run.shadow is not None or _ruled(run, call, "before_tool_call"):
             asked = narrowed(gates, call.context) if hooks.grouped else gates
             ruling = await dispatch(run, GATE, asked, call.context)
-            if run.journal is not None and (new := run.journal.not_asked(call.id, asked)):
+            if run.journal is not None and (new := run.journal.not_asked(call, asked)):
                 ruling = await _ask_new(run, [hook for hook in new if hook.where != UNSEEN], ruling)
             await _apply_gate(run, call, batch, ruling, approved)
     except HookFailed as error:  # on_error="abort"

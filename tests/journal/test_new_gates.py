@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -168,3 +169,147 @@ async def test_a_call_that_gates_had_let_pass_runs_as_they_saw_it(tmp_path: Path
     assert bank.paid == ["ann"]
     assert [m.text for m in result.messages if m.role == "tool"] == ["paid ann", "not him"]
     assert new.asked == ([{"to": "ann"}, {"to": "mallory"}] if new_one else [])
+
+
+async def cut_after_first_gate(path: Path, *hooks: Hook) -> None:
+    """The process ends when gates have let the payment to Ann pass, and before it has begun."""
+    whole = path.with_suffix(".whole")
+    async with Bank(whole, *hooks) as bank:
+        await bank.agent.run("go", run_id="R")
+    records = all_records(whole)
+    cut(records[: next(r.n for r in records if r.data.get("call") == "ann")], {"R": None}, path).close()
+
+
+async def test_a_new_gate_that_failed_is_heard_when_the_process_ends_once_more(tmp_path: Path) -> None:
+    """What it says when it is asked again counts, also for whoever goes on after that."""
+    old = gate("old", Says(None))
+    for verdict in (NEVER, Ask("May it?")):
+        path = tmp_path / f"{verdict.__class__.__name__}.db"
+        await cut_after_first_gate(path, old)
+        async with Bank(path, old, gate("new", Says(RuntimeError("broken")), on_error="abort")) as bank:
+            with pytest.raises(HookFailed):
+                await bank.agent.resume("R")
+        began = len(all_records(path))
+        new = gate("new", Says(verdict), on_error="abort")
+        async with Bank(path, old, new) as bank:
+            await bank.agent.resume("R")
+        records = all_records(path)
+        for length in range(began, len(records)):
+            cut(records[:length], {"R": None}, path.with_suffix(f".{length}")).close()
+            async with Bank(path.with_suffix(f".{length}"), old, new) as bank:
+                await bank.agent.resume("R")
+            assert bank.paid == [], length
+
+
+async def test_what_a_new_gate_said_of_a_call_is_not_taken_for_what_it_says_once_a_person_has_changed_it(tmp_path: Path) -> None:
+    asks = gate("asks", lambda call: Ask("May it?") if call.args["to"] == "ann" else None)
+    async with Bank(tmp_path / "runs.db", asks) as bank:
+        await bank.agent.run("go", run_id="R")
+    hooks = [asks, gate("new", lambda call: Block("not her") if call.args["to"] == "eve" else None)]
+    began = len(all_records(tmp_path / "runs.db"))
+    async with Bank(tmp_path / "runs.db", *hooks) as bank:
+        whole = await bank.agent.resume("R", {"ann": Edit({"to": "eve"})})
+    assert bank.paid == []
+    records = all_records(tmp_path / "runs.db")
+    for length in range(began + 1, len(records)):
+        cut(records[:length], {"R": None}, tmp_path / f"{length}.db").close()
+        async with Bank(tmp_path / f"{length}.db", *hooks) as bank:
+            assert (await bank.agent.resume("R")).messages == whole.messages, length
+        assert bank.paid == [], length
+
+
+@pytest.mark.parametrize("seam", ["prepare_tool_call", "before_tool_call"])
+async def test_nobody_is_asked_about_a_call_that_ran_when_those_who_failed_over_it_were_gone(tmp_path: Path, seam: Any) -> None:
+    fails = Says(RuntimeError("broken"))
+    hook = Hook(seam=seam, fn=fails, name="fails", on_error="abort")
+    async with Bank(tmp_path / "runs.db", hook) as bank:
+        with pytest.raises(HookFailed):
+            await bank.agent.run("go", run_id="R")
+    async with Bank(tmp_path / "runs.db") as bank:
+        whole = await bank.agent.resume("R")
+    assert bank.paid == ["ann", "bob"]
+    records = all_records(tmp_path / "runs.db")
+    fails.asked.clear()
+    for length in range(1 + next(r.n for r in records if r.data.get("call") == "bob" and r.kind == "intent"), len(records)):
+        cut(records[:length], {"R": None}, tmp_path / f"{length}.db").close()
+        async with Bank(tmp_path / f"{length}.db", hook) as bank:
+            assert (await bank.agent.resume("R")).messages == whole.messages, length
+        assert (bank.paid, fails.asked) == ([], []), length
+
+
+async def test_a_call_that_a_person_changed_does_not_run_as_it_was_where_a_hook_had_answered_too(tmp_path: Path) -> None:
+    """What the hook gave is not on record, so the hooks are asked again, and they have been about what it was changed to."""
+    hooks = [
+        gate(name, lambda call, said=said: said if call.args["to"] == "ann" else None)
+        for name, said in (("asks", Ask("May it?")), ("mocks", Answer("as if")))
+    ]  # fmt: skip
+    hooks.append(Hook(seam="after_tool_call", fn=lambda outcome: None, name="sees"))
+    async with Bank(tmp_path / "runs.db", *hooks) as bank:
+        await bank.agent.run("go", run_id="R")
+    began = len(all_records(tmp_path / "runs.db"))
+    async with Bank(tmp_path / "runs.db", *hooks) as bank:
+        await bank.agent.resume("R", {"ann": Edit({"to": "eve"})})
+    records = all_records(tmp_path / "runs.db")
+    for length in range(began + 1, next(r.n for r in records[began:] if r.kind == "intent")):
+        cut(records[:length], {"R": None}, tmp_path / f"{length}.db").close()
+        async with Bank(tmp_path / f"{length}.db", *hooks) as bank:
+            await bank.agent.resume("R")
+        assert bank.paid == ["eve"], length
+
+
+@pytest.mark.parametrize("name", ["guard", "<lambda>"])
+async def test_a_new_gate_is_asked_that_has_the_name_of_one_that_was_there(tmp_path: Path, name: str) -> None:
+    """Two functions have one name, or none."""
+    old, new = gate(name, Says(None)), gate(name, Says(NEVER))
+    await cut_after_first_gate(tmp_path / "runs.db", old)
+    for hooks in ([new, old], [old, new]):
+        path = tmp_path / f"{hooks.index(new)}.db"
+        cut(all_records(tmp_path / "runs.db"), {"R": None}, path).close()
+        async with Bank(path, *hooks) as bank:
+            await bank.agent.resume("R")
+        assert bank.paid == []
+
+
+async def test_a_third_gate_of_a_name_is_new_where_two_have_been_asked(tmp_path: Path) -> None:
+    guards = [gate("guard", Says(None)), gate("guard", Says(Ask("May it?")))]
+    await cut_after_first_gate(tmp_path / "runs.db", guards[0])
+    async with Bank(tmp_path / "runs.db", *guards) as bank:
+        assert (await bank.agent.resume("R")).stop_reason == "suspended"
+    async with Bank(tmp_path / "runs.db", gate("guard", Says(NEVER)), *guards) as bank:
+        await bank.agent.resume("R", YES)
+    assert bank.paid == []
+
+
+def rules(folder: Path, *written: dict[str, Any]) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "a.json").write_text(json.dumps([{"target": "tool", "event": "before", "regex": "ann|bob", **r} for r in written]))
+    return folder
+
+
+LOGS: dict[str, Any] = {"actions": [{"type": "log", "message": "seen"}]}
+BLOCKS: dict[str, Any] = {"actions": [{"type": "block", "reason": "no"}]}
+
+
+@pytest.mark.parametrize("now", [[BLOCKS, LOGS], [LOGS, BLOCKS], [BLOCKS]])
+async def test_a_new_rule_without_a_label_is_asked_wherever_it_stands_in_its_file(tmp_path: Path, now: Any) -> None:
+    """Its name tells where it stands, and that may have been another one's place."""
+    folder = tmp_path / "rules"
+    await cut_after_first_gate(tmp_path / "runs.db", rules(folder, LOGS))  # type: ignore[arg-type]
+    async with Bank(tmp_path / "runs.db", rules(folder, *now)) as bank:  # type: ignore[arg-type]
+        await bank.agent.resume("R")
+    assert bank.paid == []
+
+
+async def test_how_often_a_new_rule_has_fired_counts_across_another_resume(tmp_path: Path) -> None:
+    folder, old = tmp_path / "rules", {**LOGS, "label": "old"}
+    await cut_after_first_gate(tmp_path / "runs.db", rules(folder, old))  # type: ignore[arg-type]
+    began = len(all_records(tmp_path / "runs.db"))
+    source = rules(folder, old, {**BLOCKS, "label": "new", "maxTriggers": 1})
+    async with Bank(tmp_path / "runs.db", source) as bank:  # type: ignore[arg-type]
+        whole = await bank.agent.resume("R")
+    assert bank.paid == ["bob"]
+    records = all_records(tmp_path / "runs.db")
+    for length in range(began + 1, next(r.n for r in records if r.kind == "intent")):
+        cut(records[:length], {"R": None}, tmp_path / f"{length}.db").close()
+        async with Bank(tmp_path / f"{length}.db", source) as bank:  # type: ignore[arg-type]
+            assert (await bank.agent.resume("R")).messages == whole.messages, length

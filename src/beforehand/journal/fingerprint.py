@@ -7,12 +7,16 @@ of older versions have the first alone, or the first two, and are compared by th
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from types import FunctionType
 from typing import Any
 
 from ..frozen import canonical
 from .configured import code_bytes, configuration, has, said_by
+
+NAMELESS = re.compile(r".*<lambda>|.*#\d+")
+"""The names of hooks that nobody has named: of functions without a name, and of rules without a label, which tell their place."""
 
 
 def of_tool(tool: Any) -> str:
@@ -61,6 +65,14 @@ def differences(then: dict[str, Any], tools: Iterable[Any], hooks: Sequence[Any]
 def prints_of(hooks: Sequence[Any]) -> dict[str, str]:
     """The fingerprints of hooks by seam and name, in their order, numbered where a name occurs twice at a seam."""
     return {name: of_hook(hook) for name, hook in _named(hooks).items()}
+
+
+def may_be_new(then: dict[str, str], hook: Any) -> bool:
+    """Whether a name that nobody gave tells nothing of this hook, and it is not as one that was there `then`."""
+    if NAMELESS.fullmatch(hook.name) is None:
+        return False
+    now = of_hook(hook)
+    return not any([_same(mark, now) for mark in then.values()])
 
 
 def same_at(then: dict[str, str], hooks: Sequence[Any]) -> frozenset[str]:

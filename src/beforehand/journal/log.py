@@ -158,6 +158,8 @@ class RunLog(Stored):
         failed = ruling if isinstance(ruling, BaseException) else None
         if call_id is None and self._asked_again is not None and self._asked_again[0] == seam:
             data["instead"] = self._asked_again[1]
+        if seam == "before_tool_call" and call_id in self._joins:
+            data["joins"] = self._joins.pop(call_id)
         if seam == "before_tool_call" and failed is None:
             data["args"] = ruling.context.args
             if ruling.context.original_args is not ruling.context.args:

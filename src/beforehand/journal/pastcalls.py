@@ -12,9 +12,10 @@ from ..decisions import HumanAnswer
 from ..messages import Message
 from ..tools import ToolResult
 from .codec import message_of, read_answer, result_of
+from .fingerprint import may_be_new
 from .withheld import names_of, not_run, who_answered
 
-SAID = ("hooks", "decisions", "effects", "heard", "lambdas")
+SAID = ("decisions", "effects", "heard", "lambdas")
 """The parts of a ruling that another one about the same adds to."""
 
 
@@ -59,13 +60,16 @@ class PastCall(msgspec.Struct):
         if not rulings:
             self.rulings[data["seam"]] = deque([data])
             return
-        rounds = 1 + sum(answer["answer"]["is"] == "Edit" for answer in self.answers)
-        last = rulings[-1]
-        if "over" in last or (len(rulings) == rounds and who_answered(last)):
-            rulings[-1] = data  # its hooks have been asked again since then
-        elif data["seam"] == "before_tool_call" and len(rulings) == rounds and "again" not in data:
-            # Hooks that were new had their say beside those before.
-            last.update({name: [*last.get(name, ()), *data[name]] for name in SAID if name in data})
+        last, args = rulings[-1], data.get("args")
+        lost = next((n for n, then in enumerate(rulings) if who_answered(then) and args in (None, then.get("args"))), None)
+        if "joins" in data and "again" not in data:
+            if "over" in last:
+                rulings.pop()  # some that were new had failed, and have been asked again
+            _join(rulings[data["joins"]], data)
+        elif "joins" not in data and lost is not None:
+            rulings[lost] = data  # its hooks have been asked again since then
+        elif "over" in last:
+            rulings[-1] = data  # so have these
         else:
             rulings.append(data)
 
@@ -75,6 +79,14 @@ class PastCall(msgspec.Struct):
         self.asks.clear()
 
 
+def _join(ruling: dict[str, Any], data: dict[str, Any]) -> None:
+    """Hooks that were new had their say beside those before."""
+    ruling.update({name: [*ruling.get(name, ()), *data[name]] for name in SAID if name in data})
+    if "fired" in data:
+        ruling["fired"] = {**ruling.get("fired", {}), **data["fired"]}
+    ruling["hooks"] = list((Counter(ruling["hooks"]) | Counter(data["hooks"])).elements())
+
+
 class RecallOfCalls:
     """The part of a run's past that is asked for by call."""
 
@@ -82,6 +94,8 @@ class RecallOfCalls:
         self.past = past
         self._named: dict[str, list[str]] = {}
         """The gates that had been asked about calls, by call, where what they said has been used."""
+        self._joins: dict[str, int] = {}
+        """Beside which of a call's rulings gates have their say now that are new."""
 
     def past_call(self, call_id: str) -> PastCall | None:
         return None if self.past is None else self.past.calls.get(call_id)
@@ -93,33 +107,36 @@ class RecallOfCalls:
         rulings = call.rulings.get(seam)
         while rulings:
             data = rulings.popleft()
+            if "over" in data and call.intent is not None and seam != "after_tool_call":
+                continue  # hooks that had failed were gone when it began
             if call.outcome is not None or not (answered := who_answered(data)):
                 if seam == "before_tool_call" and "again" not in data:
                     self._named[call_id] = data["hooks"]
                 return data
             if gone := answered.difference(*[names_of(hook) for hook in run.hooks.before_tool_call]):
                 return not_run(data, min(gone))
+            break  # what follows is about what a person made of the call
         # A hook that is new since then comes too late for a call that has begun, and a shaper for one that gates have ruled on.
         over = call.outcome is not None or (call.intent is not None and seam != "after_tool_call")
         return {} if over or (seam == "prepare_tool_call" and call.rulings.get("before_tool_call")) else None
 
-    def not_asked(self, call_id: str, hooks: Sequence[Any]) -> list[Any]:
-        """Those of these gates that were not there when others ruled on a call, which has not begun."""
+    def not_asked(self, call: Any, hooks: Sequence[Any]) -> list[Any]:
+        """Those of these gates that were not there when others ruled on a call, which has not begun.
+
+        Of more hooks of one name than there were, nobody can say which is new: all of them. Those that nobody has named are told
+        by what they are.
+        """
         if not self._named:
             return []
-        call, named = self.past_call(call_id), self._named.pop(call_id, None)
-        if call is None or named is None or call.intent is not None or call.outcome is not None:
+        past, named = self.past_call(call.id), self._named.pop(call.id, None)
+        if past is None or named is None or past.intent is not None or past.outcome is not None:
             return []
-        if any(["over" not in ruling for ruling in call.rulings["before_tool_call"]]):
+        if any(["over" not in ruling for ruling in past.rulings["before_tool_call"]]):
             return []  # a person has changed the call since
-        call.rulings["before_tool_call"].clear()
-        asked = Counter(named)
-        new = []
-        for hook in hooks:
-            asked[hook.name] -= 1
-            if asked[hook.name] < 0:
-                new.append(hook)
-        return new
+        past.rulings["before_tool_call"].clear()
+        self._joins[call.id] = call.edits
+        more = Counter([hook.name for hook in hooks]) - Counter(named)
+        return [hook for hook in hooks if hook.name in more or may_be_new(self.past.start["hooks"], hook)]
 
     def _restore_counts(self, run: Any, fired: dict[str, int]) -> None:
         """Rules with a limit have fired so often."""
