@@ -112,7 +112,8 @@ def test_the_hooks_of_a_project_are_listed_in_the_order_they_are_asked(folder: P
     assert (done.returncode, done.stderr) == (0, "")
     rows = done.stdout.splitlines()
     assert [row.split()[:2] for row in rows] == [["6", "before_provider_call"], ["9", "on_chunk"], ["12", "before_tool_call"]]
-    assert rows[0].split("  ")[1:] == ["pre_llm_hook", "1", "all", "closed: lets nothing pass", "beforehand.toml:9"]
+    told = ["pre_llm_hook", "1", "all", "closed: lets nothing pass; timeout 305 s", "beforehand.toml:9"]
+    assert rows[0].split("  ")[1:] == told
     assert "tools.restricted" in rows[2]
     assert "tools wipe" in rows[2]
 

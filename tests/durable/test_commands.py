@@ -19,6 +19,7 @@ from durable.workers import SERVED, Worker
 from beforehand import Approve
 from beforehand.engine import Engine
 from beforehand.engine.place import Place
+from beforehand.engine.workflows import queue_of
 from beforehand.errors import JournalError, RunError
 from beforehand.journal import open_journal, verify
 
@@ -152,7 +153,7 @@ class TestWorker:
     async def test_where_nothing_is_to_be_counted_no_worker_waits_for_another_one_that_looks(self, tmp_path):
         url, effects = f"sqlite:///{tmp_path}/runs.db", tmp_path / "effects"
         worker = await asyncio.to_thread(Worker(url, effects).ready)
-        with Place(url).turn() as stopped:  # as one that is stopped while it looks
+        with Place(url).turn(queue_of("dozer")) as stopped:  # as one that is stopped while it looks
             assert stopped
             async with Engine(url) as engine:
                 assert (await engine.result(await engine.submit("dozer", "0"), timeout=150)).text == "awake"

@@ -111,7 +111,11 @@ class Place:
         if not self.shared:
             return None
         db = connect(self.url)
-        db.execute("LISTEN beforehand")
+        try:
+            db.execute("LISTEN beforehand")
+        except BaseException:
+            db.close()
+            raise
         return db
 
 
