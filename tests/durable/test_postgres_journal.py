@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import hashlib
 import os
 import re
@@ -395,6 +396,16 @@ async def test_no_answer_follows_what_was_changed_in_the_run_of_a_subagent(empty
                 await answering
         [fault] = await asyncio.to_thread(verify, journal)
         assert fault.run_id == "r/h0" and paid == []
+
+
+def test_a_journal_that_nobody_has_any_more_leaves_no_session_behind(empty_url: str) -> None:
+    """Such as one that was closed while a thread still waited for an answer, for which it was opened again."""
+    journal = PostgresJournal(empty_url)
+    assert journal.ids() == []
+    session = journal._reader
+    del journal
+    gc.collect()
+    assert session.closed
 
 
 class TestTheEventLoop:

@@ -92,6 +92,10 @@ class PostgresJournal:
                 self._writing = None  # first: who writes meanwhile makes another
                 writer.close()
 
+    def __del__(self, getpid: Callable[[], int] = os.getpid) -> None:  # as the interpreter ends, `os` may be gone
+        if getattr(self, "_reader", None) is not None and self._reader_pid == getpid():
+            self._reader.close()  # who still waited for an answer when it was closed has opened it again
+
     # --- writing ---
 
     async def ready(self) -> None:
