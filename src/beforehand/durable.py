@@ -13,7 +13,7 @@ import msgspec
 from .decisions import Deny, HumanAnswer, PendingApproval
 from .errors import ConfigError, JournalError, JournalUnreadable, RunChanged, UnknownAnswer, UsageError
 from .history import History
-from .hooks.group import HookGroup
+from .hooks.group import each_of
 from .hooks.hook import UNSEEN, Hook
 from .hooks.registry import HookSet
 from .ids import run_id_problem
@@ -95,8 +95,7 @@ def _intake(run: RunState, log: RunLog, prompts: Sequence[Any]) -> None:
 
 def each_hook(hooks: HookSet) -> list[Hook]:
     """The hooks of a set one by one, without those that only hold a place for a shadow."""
-    each = [member for hook in hooks.hooks for member in (hook.members if isinstance(hook, HookGroup) else (hook,))]
-    return [hook for hook in each if hook.where != UNSEEN]
+    return [hook for hook in each_of(hooks.hooks) if hook.where != UNSEEN]
 
 
 def _check_id(run_id: Any) -> None:

@@ -12,7 +12,7 @@ from ..decisions import HumanAnswer, PendingApproval
 from ..durable import load, refuse_changes
 from ..errors import ConfigError
 from ..eventstream import EventStream
-from ..hooks.group import HookGroup
+from ..hooks.group import each_of
 from ..journal.chain import Record
 from ..journal.codec import read
 from ..journal.fingerprint import differences
@@ -65,7 +65,7 @@ async def resume_job(job: Job, beginning: str, answers: Sequence[str], *, strict
 
 def _refuse_to_lose(run_id: str, start: Mapping[str, Any], plan: Any) -> None:
     """`ConfigError` where hooks or tools of the run were not given again."""
-    hooks = [one for hook in plan.hooks.current.hooks for one in (hook.members if isinstance(hook, HookGroup) else (hook,))]
+    hooks = each_of(plan.hooks.current.hooks)
     gone = [said.removesuffix(" is gone") for said in differences(dict(start), plan.tools, hooks) if said.endswith(" is gone")]
     if gone:
         raise ConfigError(

@@ -6,7 +6,7 @@ many a tool. A group narrows them down first. Those that are left are asked like
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from .hook import Hook
@@ -21,6 +21,11 @@ class HookGroup(Hook, kw_only=True, eq=False):
 
     members: tuple[Hook, ...]
     concerned: Callable[[Any], Sequence[Hook]]
+
+
+def each_of(hooks: Iterable[Hook]) -> list[Hook]:
+    """`hooks` one by one: each group replaced by all of its members."""
+    return [one for hook in hooks for one in (hook.members if isinstance(hook, HookGroup) else (hook,))]
 
 
 def narrowed(hooks: Sequence[Hook], context: Any) -> list[Hook]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import HookDefinitionError
 from ..seams import BY_NAME
-from .group import HookGroup
+from .group import HookGroup, each_of
 from .hook import UNSEEN, Hook, check_signature
 from .visible import check_visible
 
@@ -60,6 +60,10 @@ class HookSet:
     def for_loop(self, loop: str) -> HookSet:
         """This set for an inner loop: those of its hooks that apply there. What a parent has asked for stays."""
         return HookSet(self.hooks, loop, self._inherited)
+
+    def names_at(self, seam: str) -> set[str]:
+        """The names of the hooks at a seam, those in groups too."""
+        return {hook.name for hook in each_of(getattr(self, seam))}
 
     def visiting(self, seams: Collection[str]) -> HookSet:
         """This set with a place holder at each of these seams at which it has no hook, so that a run comes past them."""

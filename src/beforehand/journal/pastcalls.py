@@ -13,7 +13,7 @@ from ..messages import Message
 from ..tools import ToolResult
 from .codec import message_of, read_answer, result_of
 from .fingerprint import may_be_new
-from .withheld import names_of, not_run, who_answered
+from .withheld import not_run, who_answered
 
 SAID = ("decisions", "effects", "heard", "lambdas")
 """The parts of a ruling that another one about the same adds to."""
@@ -113,7 +113,7 @@ class RecallOfCalls:
                 if seam == "before_tool_call" and "again" not in data:
                     self._named[call_id] = data["hooks"]
                 return data
-            if gone := answered.difference(*[names_of(hook) for hook in run.hooks.before_tool_call]):
+            if gone := answered - run.hooks.names_at("before_tool_call"):
                 return not_run(data, min(gone))
             break  # what follows is about what a person made of the call
         # A hook that is new since then comes too late for a call that has begun, and a shaper for one that gates have ruled on.
@@ -137,20 +137,6 @@ class RecallOfCalls:
         self._joins[call.id] = call.edits
         more = Counter([hook.name for hook in hooks]) - Counter(named)
         return [hook for hook in hooks if hook.name in more or may_be_new(self.past.start["hooks"], hook)]
-
-    def _restore_counts(self, run: Any, fired: dict[str, int]) -> None:
-        """Rules with a limit have fired so often."""
-        raise NotImplementedError
-
-    def past_outcome(self, run: Any, call_id: str) -> tuple[str, ToolResult] | None:
-        """What became of a call, and the result as the model reads it."""
-        call = self.past_call(call_id)
-        if call is None or call.outcome is None:
-            return None
-        run.usage_cost = max(run.usage_cost, call.outcome["cost"])
-        if call.outcome.get("fired"):
-            self._restore_counts(run, call.outcome["fired"])
-        return call.outcome["outcome"], result_of(call.outcome["result"])
 
     def past_queue(self, call: PastCall) -> list[Message]:
         """The messages that code queued which a tool ran."""

@@ -20,8 +20,9 @@ from ..events import DecisionRecord
 from ..messages import NO_USAGE, Message, Usage
 from ..queues import Queues
 from ..seams import SEAMS
+from ..tools import ToolResult
 from .aside import recall_lambdas, spent
-from .codec import message_of, read, read_changes, read_decision, read_effect, read_error, read_verdict
+from .codec import message_of, read, read_changes, read_decision, read_effect, read_error, read_verdict, result_of
 from .past import Item, Past
 from .pastcalls import RecallOfCalls
 from .withheld import Intake
@@ -261,6 +262,16 @@ class Recall(RecallOfCalls):
         self._fired.update(fired)
         if run.plan.hooks.rules is not None:
             run.plan.hooks.rules.restore_counts(fired)
+
+    def past_outcome(self, run: Any, call_id: str) -> tuple[str, ToolResult] | None:
+        """What became of a call, and the result as the model reads it."""
+        call = self.past_call(call_id)
+        if call is None or call.outcome is None:
+            return None
+        run.usage_cost = max(run.usage_cost, call.outcome["cost"])
+        if call.outcome.get("fired"):
+            self._restore_counts(run, call.outcome["fired"])
+        return call.outcome["outcome"], result_of(call.outcome["result"])
 
     # --- requests ---
 

@@ -68,10 +68,6 @@ def who_answered(ruling: dict[str, Any]) -> set[str]:
     return {name for verdict, name, _ in heard if is_withheld(verdict)}
 
 
-def names_of(hook: Any) -> list[str]:
-    return [one.name for one in getattr(hook, "members", (hook,))]
-
-
 def not_run(ruling: dict[str, Any], hook: str) -> dict[str, Any]:
     """Such a ruling where this one cannot be asked again: the tool is not run in its place."""
     why = f"Not run: hook {hook!r} had answered for this call, what it gave is not on record, and it is not there any more."
