@@ -137,6 +137,15 @@ async def _store(run: RunState, message: Message) -> None:
         await run.emit(MessageEnd(message=message, origin="hook", **run.event_fields()))
 
 
+def store_left(run: RunState) -> None:
+    """What hooks queued and no request took is appended at the end, so that it is not lost."""
+    if run.journal is not None:
+        run.journal.ends()
+    for message in run.hook_queue:
+        run.store(message)
+    run.hook_queue = []
+
+
 async def end_failed_turn(run: RunState, turn: Turn, ask: bool) -> None:
     """The rest of a turn that was cut short: 14 (after an abort), `turn_end`, 15. Hooks that fail here change nothing more."""
     for step in (ask_finish, turn_end):

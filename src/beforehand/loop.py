@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .batch import Results, Suspension, calls_of, resume_calls, run_calls
-from .closing import AFTER, Turn, ask_finish, close_turn, end_failed_turn, store_failure, store_turn_error, turn_end
+from .closing import AFTER, Turn, ask_finish, close_turn, end_failed_turn, store_failure, store_left, store_turn_error, turn_end
 from .compaction import keep_in_bounds
 from .decisions import Answer, Block, Interrupt
 from .errors import Aborted, BeforehandError, HookFailed, RunChanged, RunError, UsageError
@@ -49,7 +49,7 @@ async def run_loop(run: RunState, prompts: Sequence[Message], waiting: Suspensio
     if run.plan.recovery is not None:
         await recover(run, incoming, _turns)
     if run.stop_reason != "suspended":
-        _flush_hook_queue(run)
+        store_left(run)
     if run.journal is not None:
         await run.journal.go_live(run)
     await run.deliver()
@@ -184,7 +184,7 @@ async def _take_all_in(run: RunState, incoming: list[Message], cause: Cause | No
         for message in polled:
             await _take_in(run, message)
     if run.journal is not None:
-        run.journal.intake.over()
+        run.journal.taken_in(run)
     for message in tuple(run.hook_queue):  # what a hook queued about the messages just taken in
         await _take_in(run, message)
     return run.interrupt
@@ -291,10 +291,3 @@ def _interrupted(run: RunState, turn: Turn, interrupt: Interrupt) -> None:
 def _check_abort(run: RunState) -> None:
     if run.aborted:
         raise Aborted(run.signal.reason or "aborted")
-
-
-def _flush_hook_queue(run: RunState) -> None:
-    """What hooks queued and no request took is appended now, so that it is not lost."""
-    for message in run.hook_queue:
-        run.store(message)
-    run.hook_queue = []

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from .messages import Message
+import msgspec
+
+from .messages import AssistantMessage, Message, Text, clean
+
+
+def from_hook(message: Message | str) -> Message:
+    """What a hook has queued, as it enters the history."""
+    if isinstance(message, str):
+        return AssistantMessage((Text(clean(message)),), origin="hook")
+    return message if message.origin == "hook" else msgspec.structs.replace(message, origin="hook")
 
 
 class Queues:

@@ -108,7 +108,7 @@ class Rehearsal(Recall):
         """Nothing is written."""
 
     decided = ruled = ruled_again = receiving = note = text = direct = released = _nothing
-    compacting = retracted = outcome = ask = replied = retried = _nothing
+    compacting = retracted = outcome = ask = replied = retried = ends = _nothing
 
     def turn(self, run: Any, cause: str | None, incoming: Sequence[Any]) -> None:
         if self._next("turn") is None:

@@ -23,7 +23,7 @@ from ..detach import contained, forget, in_thread, result_of
 from ..errors import Aborted, HookFailed, describe
 from ..events import DecisionMade, DecisionRecord
 from ..keys import hidden, of_environment
-from ..messages import AssistantMessage, Text, clean
+from ..queues import from_hook
 from ..seams import SeamSpec, Seen, digest_of
 from ..state import RunState
 from .check import EndsRun, Late, Refused, split
@@ -156,12 +156,7 @@ async def _settle(
 
 def apply_effect(run: RunState, effect: Effect) -> None:
     if type(effect) is Queue:
-        message = effect.message
-        if isinstance(message, str):
-            message = AssistantMessage((Text(clean(message)),), origin="hook")
-        elif message.origin != "hook":
-            message = msgspec.structs.replace(message, origin="hook")
-        run.hook_queue.append(message)
+        run.hook_queue.append(from_hook(effect.message))
     else:
         run.resend = True
 

@@ -20,7 +20,7 @@ from ..queues import Queues
 from ..tools import ToolResult
 from .aside import lambdas_so_far
 from .buffer import Buffer
-from .codec import write_answer, write_decision, write_effect, write_error, write_ruling
+from .codec import write_answer, write_decision, write_error, write_ruling
 from .details import kept, kept_all
 from .past import Past
 from .queries import Head
@@ -53,7 +53,7 @@ class RunLog(Stored):
         self._listeners: Emitter | None = None
         self._hooks: Any = None
         """Those of today. While it goes over its past the run comes past the seams, too, at which those are gone that decided."""
-        self._open: dict[tuple[str, str | None], list[tuple[DecisionRecord | None, tuple[Effect, ...]]]] = {}
+        self._open: dict[tuple[str, str | None], list[tuple[DecisionRecord | None, list[dict[str, Any]]]]] = {}
         self._of_chunks: list[dict[str, Any]] = []
         self._shown = Shown(self.add)
         self.released = self._shown.released
@@ -138,11 +138,11 @@ class RunLog(Stored):
         if seam == "on_chunk":
             self._of_chunks.append(write_decision(entry, call_id=entry.call_id))
         else:
-            self._open.setdefault((seam, call_id), []).append((entry, effects))
+            self._open.setdefault((seam, call_id), []).append((entry, [self.from_hooks.write(effect) for effect in effects]))
 
     def queued(self, seam: str, call_id: str | None, message: Message) -> None:
         """Code that a hook or a tool runs has queued a message: an effect of the ruling, or of the tool's outcome."""
-        self._open.setdefault((seam, call_id), []).append((None, (Queue(message),)))
+        self._open.setdefault((seam, call_id), []).append((None, [self.from_hooks.write(Queue(message))]))
 
     def ruled(
         self, run: Any, seam: str, call_id: str | None, names: list[str], ruling: Any, times: list[int], given: Any
@@ -175,7 +175,7 @@ class RunLog(Stored):
             data["again"] = True  # a key is never written down
         if made:
             data["decisions"] = [write_decision(entry) for entry, _ in made if entry is not None]
-            effects = [write_effect(effect) for _, given in made for effect in given]
+            effects = [effect for _, given in made for effect in given]
             if effects:
                 data["effects"] = effects
         if failed is not None:
@@ -310,7 +310,7 @@ class RunLog(Stored):
         if call.parent_id is not None:
             data["parent"] = call.parent_id
         if queued := self._open.pop(("lambda", call.id), ()):
-            data["queued"] = [write_effect(effect) for _, effects in queued for effect in effects]
+            data["queued"] = [effect for _, effects in queued for effect in effects]
         if self.journal.raw and raw is not None and raw is not call.result:
             data["raw"] = kept(raw)
         if fired := self._new_counts(run):  # inside the call, in a sub-agent

@@ -150,6 +150,8 @@ class _Reader:
         self.open_request: tuple[int, int] | None = None
         self.at_failure: tuple[int, int] | None = None
         """Where the line and the messages end that still count."""
+        self.left: int | None = None
+        """Where the messages begin that hooks had queued and no turn took, in a run that was about to end."""
         self.said_aside: list[tuple[str | None, dict[str, Any]]] = []
         """What hooks' own code has left to be known, until the ruling comes that it belongs to."""
         self.before_reply = 0
@@ -183,11 +185,7 @@ class _Reader:
         if kind in LINE:
             self._line(kind, data)
         elif kind == "message":
-            self._asked_anew(kind, data)
-            if data.get("answer") and self.open_request is None:
-                self.open_request = self.gate, len(past.messages)
-            past.messages.append(self._message(data))
-            find_message(past, data)
+            self._stored(kind, data)
         elif kind == "intent":
             self._call(data["call"]).intent = data
         elif kind == "outcome":
@@ -214,13 +212,23 @@ class _Reader:
         elif kind == "suspended":
             past.suspended = data
         elif kind == "end":
-            past.end, past.suspended = data, None
+            past.end, past.suspended, self.left = data, None, None
             if data.get("error") is None:  # an abort came after a failure, or in the middle of a request
                 self.at_failure = self.open_request = None
         elif kind == "resumed":
             self.go_on()
             past.end = past.suspended = None
             self.anew = past.line[-1] if past.line else None
+
+    def _stored(self, kind: str, data: dict[str, Any]) -> None:
+        past = self.past
+        self._asked_anew(kind, data)
+        if data.get("answer") and self.open_request is None:
+            self.open_request = self.gate, len(past.messages)
+        if data.get("left") and self.left is None:
+            self.left = len(past.messages)
+        past.messages.append(self._message(data))
+        find_message(past, data)
 
     def _note(self, data: dict[str, Any]) -> None:
         """What the core says, and what hooks' own code leaves to be known."""
@@ -319,7 +327,9 @@ class _Reader:
             while len(self.past.line) > where[0]:
                 self.past.line.pop()
             del self.past.messages[where[1] :]
-        self.at_failure = self.open_request = None
+        if self.left is not None:  # they wait again: the end did not come
+            del self.past.messages[self.left :]
+        self.at_failure = self.open_request = self.left = None
         for ruling in self.failing:  # its hooks are asked again, whatever else was decided after it
             ruling["over"] = ruling.pop("failed")
             if ruling["seam"] in BEFORE_CALLS and not self._is_inside_one_that_is_over(ruling["call"]):

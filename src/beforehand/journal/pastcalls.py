@@ -11,8 +11,9 @@ import msgspec
 from ..decisions import HumanAnswer
 from ..messages import Message
 from ..tools import ToolResult
-from .codec import message_of, read_answer, result_of
+from .codec import read_answer, result_of
 from .fingerprint import may_be_new
+from .hookqueue import HookQueue
 from .withheld import not_run, who_answered
 
 SAID = ("decisions", "effects", "heard", "lambdas")
@@ -92,6 +93,7 @@ class RecallOfCalls:
 
     def __init__(self, past: Any) -> None:
         self.past = past
+        self.from_hooks = HookQueue()
         self._named: dict[str, list[str]] = {}
         """The gates that had been asked about calls, by call, where what they said has been used."""
         self._joins: dict[str, int] = {}
@@ -140,7 +142,7 @@ class RecallOfCalls:
 
     def past_queue(self, call: PastCall) -> list[Message]:
         """The messages that code queued which a tool ran."""
-        return [message_of(effect["message"]) for effect in (call.outcome or {}).get("queued", ())]
+        return [self.from_hooks.read(effect).message for effect in (call.outcome or {}).get("queued", ())]  # type: ignore[attr-defined]
 
     def settlement(self, call_id: str) -> ToolResult | None:
         """What a person has said about a call whose outcome was not known."""

@@ -22,7 +22,7 @@ from ..queues import Queues
 from ..seams import SEAMS
 from ..tools import ToolResult
 from .aside import recall_lambdas, spent
-from .codec import message_of, read, read_changes, read_decision, read_effect, read_error, read_verdict, result_of
+from .codec import message_of, read, read_changes, read_decision, read_error, read_verdict, result_of
 from .past import Item, Past
 from .pastcalls import RecallOfCalls
 from .withheld import Intake
@@ -120,6 +120,7 @@ class Recall(RecallOfCalls):
 
         Where no recorded turn takes anything more, everything that waits is in the queues again.
         """
+        self.from_hooks.arrange(run.hook_queue)
         if self.live or self._requeued:
             return
         for queue in (run.queues.steering, run.queues.follow_up):
@@ -149,6 +150,11 @@ class Recall(RecallOfCalls):
             return  # an interrupt, or what a hook queued: the turn had looked into the queues by then, and they were empty
         self._requeued = True
         self.requeue(run, taken)
+
+    def taken_in(self, run: Any) -> None:
+        """The turn has taken in what it began with, and goes on with what hooks have queued about that."""
+        self.intake.over()
+        self.from_hooks.arrange(run.hook_queue)
 
     def _put_back(self, queues: Queues, data: dict[str, Any]) -> None:
         for written, number in zip_longest(data.get("took", ()), data.get("queued", ())):
@@ -191,8 +197,10 @@ class Recall(RecallOfCalls):
     # --- rulings ---
 
     def is_answered(self) -> bool:
-        """Whether it is on record what came of the request that is being prepared: its reply, a failure, or a summary."""
-        return (self._summing and self._noted) or any(item.kind not in BEFORE_ANSWER for item in self.line)
+        """Whether it is on record what came of the request that is being prepared: its reply, a refusal, a failure, a summary."""
+        if self._summing and self._noted:
+            return True
+        return any([item.kind not in BEFORE_ANSWER or _refused(item) for item in self.line])
 
     def _answer(self) -> str | None:
         """How the request that is being prepared was answered: with a "reply", or "direct"."""
@@ -216,10 +224,10 @@ class Recall(RecallOfCalls):
         if data.get("fired"):
             self._restore_counts(run, data["fired"])
         decided = [read_decision(decision, **around) for decision in (*data.get("notes", ()), *data.get("decisions", ()))]
-        effects = [read_effect(effect) for effect in data.get("effects", ())]
+        effects = [self.from_hooks.read(effect) for effect in data.get("effects", ())]
         for inside, inner_id, inner in self._lambdas(run, call_id, data):
             decided += [read_decision(d, **{**around, "seam": inside, "call_id": inner_id}) for d in inner.get("decisions", ())]
-            effects += [read_effect(effect) for effect in inner.get("effects", ())]
+            effects += [self.from_hooks.read(effect) for effect in inner.get("effects", ())]
         return self._as_ruled(run, data, effects, decided)
 
     def _as_ruled(self, run: Any, data: dict[str, Any], effects: list[Effect], decided: list[DecisionRecord]) -> PastRuling:
@@ -353,6 +361,11 @@ class Recall(RecallOfCalls):
     def past_retry(self) -> dict[str, Any] | None:
         """Whether the failed turn was tried again, and how that was announced."""
         return self._next("retried")
+
+
+def _refused(item: Item) -> bool:
+    """Whether hooks at 8 have kept a request from leaving here."""
+    return item.kind == "ruling" and item.data["seam"] == "authorize_request" and bool(item.data.get("heard"))
 
 
 def _text_of(data: dict[str, Any] | None) -> str | None:

@@ -26,8 +26,8 @@ class Stored(Recall):
         self._seen = 0
         """How many of the recorded messages the run has stored again."""
         self._results: dict[str, ToolResult] = {}
-        self._receiving = self._answered = False
-        """Whether a reply comes in, and whether it is a hook's in place of the model's."""
+        self._receiving = self._answered = self._ending = False
+        """Whether a reply comes in, whether it is a hook's in place of the model's, and whether the run ends."""
 
     def storing(self, store: Any) -> Any:
         """`store`, which also records the message."""
@@ -77,7 +77,13 @@ class Stored(Recall):
         more = self.intake.stored(message)
         if self._answered:
             more["answer"] = 1  # no `request` says where it began
+        if self._ending:
+            more["left"] = 1
         self.add("message", beside(kept(message), more))
+
+    def ends(self) -> None:
+        """What is stored from now on no turn has taken: should the process die before the end is on record, one still may."""
+        self._ending = True
 
     def receiving(self, sent: bool) -> None:
         """A reply comes in from now on, until `replied`: to a request that was `sent`, or a hook's in its place."""
