@@ -398,14 +398,33 @@ async def test_no_answer_follows_what_was_changed_in_the_run_of_a_subagent(empty
         assert fault.run_id == "r/h0" and paid == []
 
 
-def test_a_journal_that_nobody_has_any_more_leaves_no_session_behind(empty_url: str) -> None:
+@pytest.mark.parametrize("has_written", [True, False])
+async def test_a_journal_that_nobody_has_any_more_leaves_no_session_behind(empty_url: str, has_written: bool) -> None:
     """Such as one that was closed while a thread still waited for an answer, for which it was opened again."""
     journal = PostgresJournal(empty_url)
-    assert journal.ids() == []
+    ended = journal.writer._thread.join if has_written else int
+    if has_written:
+        (await journal.begin("r", START))[1].release()
+    assert journal.ids() == (["r"] if has_written else [])
     session = journal._reader
     del journal
     gc.collect()
     assert session.closed
+    await asyncio.to_thread(ended)
+
+
+async def test_a_journal_that_is_closed_right_after_a_run_leaves_no_session_behind(empty_url: str) -> None:
+    """What gives back the lease of the run is still in line then."""
+    journal = PostgresJournal(empty_url)
+    _, lease = await journal.begin("r", START)
+    writer, goes_on = journal.writer, threading.Event()
+    writer.put(Call(lambda db: goes_on.wait()))
+    lease.release()
+    assert not writer.locks.in_use
+    goes_on.set()
+    await asyncio.to_thread(journal.close)
+    assert not writer._thread.is_alive()
+    journal.close()
 
 
 class TestTheEventLoop:
