@@ -606,6 +606,23 @@ class TestWhenTheDatabaseGoesAway:
             assert (await payer.agent.run("go", run_id="r")).text == "done"
         assert back == [[(1,)]]
 
+    @pytest.mark.parametrize("key", [None, KEY])
+    async def test_a_process_that_is_stopped_as_it_begins_a_run_holds_up_no_other_one(self, empty_url, key):
+        with line_to(empty_url) as (url, line):
+            stopped, other = Payer(url, journal_key=key), Payer(empty_url, journal_key=key)
+            async with stopped.agent, other.agent:
+                await stopped.agent.run("go", run_id="r")
+                line.held_at = b"opened"  # the end of the chain, which is locked by then
+                begins = asyncio.create_task(stopped.agent.run("go", run_id="s"))
+                assert await asyncio.to_thread(line.is_held.wait, 60)
+                async with asyncio.timeout(60):
+                    assert (await other.agent.run("go", run_id="t")).text == "done"
+                line.goes_on.set()
+                assert (await begins).text == "done"
+                journal = other.agent.plan.journal
+                assert await asyncio.to_thread(verify, journal) == []
+                assert await asyncio.to_thread(journal.ids) == ["r", "t", "s"]
+
     async def test_each_end_looks_whether_the_other_is_there(self, empty_url):
         def look(db: Any) -> tuple[dict[str, str], int]:
             server = dict(db.execute("SELECT name, setting FROM pg_settings WHERE name ~ '^tcp_'").fetchall())

@@ -35,6 +35,11 @@ RETRY_SECONDS = 60.0
 BEAT_SECONDS = 1.0
 """How often a session that holds something is looked at while nothing is written: when it is gone, its locks are anybody's."""
 
+SILENT_SECONDS = 5
+"""How long a session may say nothing amid a transaction before the server ends it: all who begin a run wait for who begins one,
+and a process that was stopped there would hold them up for as long as it is.
+"""
+
 BATCH = 256
 
 
@@ -117,6 +122,7 @@ class Writer:
     def _connect(self) -> Any:
         db = connect(self._url)
         try:
+            db.execute(f"SET idle_in_transaction_session_timeout = '{SILENT_SECONDS}s'")
             prepare(db, shown(self._url), self._key, readonly=False)
             db.execute(f"SET synchronous_commit = {'on' if self._durability == 'full' else 'off'}")
             self._total.begin(db)
@@ -213,11 +219,10 @@ class Writer:
         ids = [job.run_id for job in jobs]
         made: list[tuple[Opening, PgHead]] = []
         with db.transaction():
-            with db.pipeline():
-                facts = db.execute("SELECT opened, head, seal FROM beforehand.journal FOR UPDATE")
-                there = db.execute("SELECT run_id FROM beforehand.runs WHERE run_id = ANY(%s)", (ids,))
-                opened, before, sealed = facts.fetchone()
-                known = {run_id for (run_id,) in there.fetchall()}
+            # No pipeline: in one the server does not see that it waits for us, and would let all others wait with it.
+            opened, before, sealed = db.execute("SELECT opened, head, seal FROM beforehand.journal FOR UPDATE").fetchone()
+            there = db.execute("SELECT run_id FROM beforehand.runs WHERE run_id = ANY(%s)", (ids,))
+            known = {run_id for (run_id,) in there.fetchall()}
             # What is not right stays so, to be seen.
             right = sealed == seal_of_facts(self._key, self._total.facts(db), opened, before)
             rows, locks, total = [], {}, b""
