@@ -199,6 +199,11 @@ class Conversation(Channel):
         if self._loops is not None:
             self._loops.stop()
 
+    def _going_on(self) -> list[RunState]:
+        """The runs that go on in this talk and in its loops."""
+        talks = [self] if self._loops is None else [self, *self._loops.opened()]
+        return [talk._running for talk in talks if talk._running is not None]
+
     def _group(self) -> Any:
         if self._loops is None:
             assert self.plan.open_loops is not None

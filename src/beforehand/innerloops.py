@@ -169,6 +169,10 @@ class Loops:
         """Every inner loop, declared or made."""
         return list(dict.fromkeys([*(loop.name for loop in self._plan.loops), *self._inner]))
 
+    def opened(self) -> list[InnerLoop]:
+        """The inner loops that somebody has asked for, or written to."""
+        return list(self._inner.values())
+
     def models(self) -> list[Any]:
         """The models that loops were given as such, and not by name."""
         known = [*self._plan.loops, *(made.definition for made in self._inner.values())]

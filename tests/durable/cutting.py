@@ -1,4 +1,4 @@
-"""A line to a server that can be cut: all at once, or as soon as a new connection is used for the first time."""
+"""A line to a server that can be cut, all at once or as soon as a new connection is used for the first time, and held up."""
 
 from __future__ import annotations
 
@@ -26,6 +26,9 @@ class Line:
         """So many new connections are cut when they are first used."""
         self.last_word: bytes | None = None
         """Cut, once, instead of passing on what the server says with these bytes in it."""
+        self.held_at: bytes | None = None
+        """Held up, once, from when the server says something with these bytes in it until it `goes_on`: as if we were stopped."""
+        self.is_held, self.goes_on = threading.Event(), threading.Event()
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()
 
@@ -59,6 +62,10 @@ class Line:
                 if not asks and self.last_word is not None and self.last_word in piece:
                     self.last_word = None
                     break
+                if not asks and self.held_at is not None and self.held_at in piece:
+                    self.held_at = None
+                    self.is_held.set()
+                    self.goes_on.wait()
                 unused = unused and piece[:1] not in QUERIES
                 target.sendall(piece)
         _end(source)
@@ -71,6 +78,7 @@ class Line:
             return doomed
 
     def close(self) -> None:
+        self.goes_on.set()
         _end(self._listener)
         self._threads[0].join()
         self.cut()

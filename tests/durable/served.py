@@ -7,7 +7,7 @@ import os
 import time
 from pathlib import Path
 
-from beforehand import Agent, Ask, Limits, ToolContext, hook, tool
+from beforehand import Agent, Ask, Limits, Loop, ToolContext, hook, tool
 from beforehand.testing import FunctionModel, text, tool_call
 
 EFFECTS = Path(os.environ.get("TEST_EFFECTS", "/dev/null"))
@@ -84,6 +84,20 @@ def paying(request):
     return text(last.text) if last.role == "tool" else tool_call("pay", {"n": 7}, id="call")
 
 
+def sending(request):
+    last = request.messages[-1]
+    return text("sent") if last.role == "tool" else tool_call("loop_send", {"to": "reader", "message": last.text})
+
+
+def reading(request):
+    last = request.messages[-1]
+    name = last.text.removeprefix("[from loop:main] ")
+    return text(last.text) if last.role == "tool" else tool_call("wait", {"name": name}, id="call")
+
+
+reader = Loop("reader", tools=["wait"], model=FunctionModel(reading))
+
+
 @hook.before_tool_call
 def ask(call):
     return Ask(f"Pay {call.args['n']}?")
@@ -93,5 +107,6 @@ agents = {
     "worker": Agent(model=FunctionModel(turns), tools=[pay, look], limits=Limits(max_turns=None)),
     "waiter": Agent(model=once("wait", "name"), tools=[wait]),
     "dozer": Agent(model=once("doze", "seconds"), tools=[doze]),
+    "sender": Agent(model=FunctionModel(sending), tools=[wait], loops=[reader]),
     "asker": Agent(model=FunctionModel(paying), tools=[pay], hooks=[ask]),
 }

@@ -485,6 +485,18 @@ class TestWorkers:
             assert lines(effects) == ["r call began", "r call ended"]
             assert await asyncio.to_thread(second.stop) == 0
 
+    async def test_a_worker_told_to_stop_lets_a_loop_that_its_run_has_woken_finish_too(self, url, effects):
+        worker = await asyncio.to_thread(Worker(url, effects, "--grace", "60").ready)
+        async with Engine(url) as engine:
+            await engine.submit("sender", "gate", run_id="r")
+            assert (await engine.result("r", timeout=150)).text == "sent"
+            await until(lambda: "call began" in effects.read_text())
+            worker.process.send_signal(signal.SIGTERM)
+            await asyncio.to_thread(worker.says, "stopping: 1 runs go on elsewhere")
+            effects.with_name("gate").touch()
+            assert await asyncio.to_thread(worker.process.wait, 60) == 0
+            assert [line.split()[2] for line in lines(effects)] == ["began", "ended"]
+
     async def test_a_tool_that_does_not_finish_in_time_is_cut_off_and_its_outcome_is_unknown(self, url, effects):
         first = await asyncio.to_thread(Worker(url, effects, "--grace", "0").ready)
         async with Engine(url) as engine:

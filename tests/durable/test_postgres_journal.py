@@ -398,14 +398,33 @@ async def test_no_answer_follows_what_was_changed_in_the_run_of_a_subagent(empty
         assert fault.run_id == "r/h0" and paid == []
 
 
-def test_a_journal_that_nobody_has_any_more_leaves_no_session_behind(empty_url: str) -> None:
+@pytest.mark.parametrize("has_written", [True, False])
+async def test_a_journal_that_nobody_has_any_more_leaves_no_session_behind(empty_url: str, has_written: bool) -> None:
     """Such as one that was closed while a thread still waited for an answer, for which it was opened again."""
     journal = PostgresJournal(empty_url)
-    assert journal.ids() == []
+    ended = journal.writer._thread.join if has_written else int
+    if has_written:
+        (await journal.begin("r", START))[1].release()
+    assert journal.ids() == (["r"] if has_written else [])
     session = journal._reader
     del journal
     gc.collect()
     assert session.closed
+    await asyncio.to_thread(ended)
+
+
+async def test_a_journal_that_is_closed_right_after_a_run_leaves_no_session_behind(empty_url: str) -> None:
+    """What gives back the lease of the run is still in line then."""
+    journal = PostgresJournal(empty_url)
+    _, lease = await journal.begin("r", START)
+    writer, goes_on = journal.writer, threading.Event()
+    writer.put(Call(lambda db: goes_on.wait()))
+    lease.release()
+    assert not writer.locks.in_use
+    goes_on.set()
+    await asyncio.to_thread(journal.close)
+    assert not writer._thread.is_alive()
+    journal.close()
 
 
 class TestTheEventLoop:
@@ -586,6 +605,23 @@ class TestWhenTheDatabaseGoesAway:
         async with payer.agent:
             assert (await payer.agent.run("go", run_id="r")).text == "done"
         assert back == [[(1,)]]
+
+    @pytest.mark.parametrize("key", [None, KEY])
+    async def test_a_process_that_is_stopped_as_it_begins_a_run_holds_up_no_other_one(self, empty_url, key):
+        with line_to(empty_url) as (url, line):
+            stopped, other = Payer(url, journal_key=key), Payer(empty_url, journal_key=key)
+            async with stopped.agent, other.agent:
+                await stopped.agent.run("go", run_id="r")
+                line.held_at = b"opened"  # the end of the chain, which is locked by then
+                begins = asyncio.create_task(stopped.agent.run("go", run_id="s"))
+                assert await asyncio.to_thread(line.is_held.wait, 60)
+                async with asyncio.timeout(60):
+                    assert (await other.agent.run("go", run_id="t")).text == "done"
+                line.goes_on.set()
+                assert (await begins).text == "done"
+                journal = other.agent.plan.journal
+                assert await asyncio.to_thread(verify, journal) == []
+                assert await asyncio.to_thread(journal.ids) == ["r", "t", "s"]
 
     async def test_each_end_looks_whether_the_other_is_there(self, empty_url):
         def look(db: Any) -> tuple[dict[str, str], int]:

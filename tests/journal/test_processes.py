@@ -599,6 +599,28 @@ async def test_many_readers_see_whole_runs_while_one_writes(tmp_path: Path) -> N
     await agent.aclose()
 
 
+def test_a_thread_that_reads_sees_what_is_written_and_no_half_of_it(tmp_path: Path) -> None:
+    """The time of a record is asked for amid the transaction, when the run's new end is written down and the record is not."""
+    journal = Journal(tmp_path / "runs.db", durability="normal")
+    head = journal.open_run("R", ("run", 1, b"{}"))
+    seen: list[tuple[int, list[str]]] = []
+
+    def look() -> None:
+        seen.append((journal.head("R").records, [record.kind for record in journal.records("R")]))
+
+    class Time(int):
+        def __conform__(self, protocol: object) -> int:
+            other = threading.Thread(target=look)
+            other.start()
+            other.join()
+            return int(self)
+
+    journal.append(head, [("note", Time(2), b"{}")])
+    look()
+    assert seen == [(1, ["run"]), (2, ["run", "note"])]
+    journal.close()
+
+
 # --- the disk is full -----------------------------------------------------------------------------
 
 FULL = """

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import ConfigError, JournalError, RunBusy, UsageError
+from ..innerloops import supervise
 from ..journal import Store
 from ..journal.codec import message_of
 
@@ -33,9 +34,9 @@ class Carried:
 
     @property
     def calls_under_way(self) -> bool:
-        """Whether a tool is running whose outcome is not recorded yet."""
-        run = None if self.talk is None else self.talk._running
-        return run is not None and run.journal is not None and bool(run.journal.under_way)
+        """Whether a tool is running whose outcome is not recorded yet, in the run or in a loop that it has woken."""
+        runs = [] if self.talk is None else self.talk._going_on()
+        return any([run.journal is not None and run.journal.under_way for run in runs])
 
 
 class Carrier:
@@ -102,7 +103,7 @@ class Carrier:
         prompts = [message_of(message) for message in work["prompt"] or ()]
         if work["prompt"] is not None:
             try:
-                result = await talk.run(prompts, run_id=run_id, check=False, deps=self._deps)
+                result = await supervise(talk, talk.run(prompts, run_id=run_id, check=False, deps=self._deps))
             except UsageError:
                 if not await self._journal.reading(self._journal.has, run_id):
                     raise
@@ -110,7 +111,8 @@ class Carrier:
             end = await self._journal.reading(end_after, self._journal, run_id, work["after"])
             if end is not None:
                 return str(end["stop_reason"])
-            result = await talk.resume_recorded(run_id, check=False, deps=self._deps, strict=self._strict, prompts=prompts)
+            going = talk.resume_recorded(run_id, check=False, deps=self._deps, strict=self._strict, prompts=prompts)
+            result = await supervise(talk, going)
         if isinstance(result.error, JournalError):
             raise result.error
         return str(result.stop_reason)

@@ -59,7 +59,7 @@ class Place:
         """Say that this worker lives, until `die` or the end of its process. False if its number is another one's."""
         if isinstance(self.journal, PostgresJournal):
             writer = self.journal.writer
-            return bool(writer.put(writer.lock_worker(number_of(worker), worker)).result())
+            return bool(writer.put(writer.locks.lock_worker(number_of(worker), worker)).result())
         try:
             self._mine = self._leases.take(worker, number_of(worker))
         except RunBusy:
@@ -70,7 +70,7 @@ class Place:
         if isinstance(self.journal, PostgresJournal):
             writer = self.journal.writer
             with contextlib.suppress(JournalError, TimeoutError):  # without its database it has no lock to give back
-                writer.put(writer.give_back(WORKER_LOCK, number_of(worker), worker)).result(5)
+                writer.put(writer.locks.give_back(WORKER_LOCK, number_of(worker), worker)).result(5)
         elif self._mine is not None:
             self._mine.release()
 

@@ -33,8 +33,11 @@ CREATE TABLE IF NOT EXISTS runs (
 {TABLE}"""
 
 
-def open_database(path: Path, key: bytes | None, readonly: bool) -> tuple[Connection, Layout]:
-    """A connection to the journal `path`, made if need be, and its layout. Raises `JournalUnreadable` for anything else."""
+def open_database(path: Path, key: bytes | None, readonly: bool) -> tuple[Connection, Connection, Layout]:
+    """A connection to write to the journal `path`, made if need be, one to read it, and its layout.
+
+    With `readonly` they are the same one. Raises `JournalUnreadable` for anything that is no journal.
+    """
     try:
         if readonly and not path.is_file():
             raise JournalUnreadable(f"there is no journal {path}")
@@ -43,7 +46,7 @@ def open_database(path: Path, key: bytes | None, readonly: bool) -> tuple[Connec
         if readonly:
             db = connect_readonly(path, BUSY_SECONDS)
         else:
-            db = connect(f"file:{quote(os.fsencode(path.absolute()))}?mode=rwc", BUSY_SECONDS)
+            db = connect(_address(path, "rwc"), BUSY_SECONDS)
     except sqlite3.OperationalError as error:
         raise JournalUnreadable(f"the journal {path} cannot be opened: {error}") from None
     except sqlite3.DatabaseError as error:
@@ -53,6 +56,7 @@ def open_database(path: Path, key: bytes | None, readonly: bool) -> tuple[Connec
     try:
         layout = _prepare(db, path, key, readonly)
         db.execute("PRAGMA busy_timeout = 0")  # from now on a wait would hold the connection: `Journal` waits without it
+        reader = db if readonly else connect(_address(path, "rw"), 0)
     except sqlite3.DatabaseError as error:
         db.close()
         name = getattr(error, "sqlite_errorname", "")
@@ -62,7 +66,11 @@ def open_database(path: Path, key: bytes | None, readonly: bool) -> tuple[Connec
     except BaseException:
         db.close()
         raise
-    return db, layout
+    return db, reader, layout
+
+
+def _address(path: Path, mode: str) -> str:
+    return f"file:{quote(os.fsencode(path.absolute()))}?mode={mode}"
 
 
 def _prepare(db: sqlite3.Connection, path: Path, key: bytes | None, readonly: bool) -> Layout:

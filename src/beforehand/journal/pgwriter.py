@@ -18,9 +18,10 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from ..errors import JournalError, JournalUnreadable, RunBusy, UnknownRun
+from ..errors import JournalError, JournalUnreadable
 from .chain import Record, link, seal
-from .pgjobs import APPEND, OPEN, RUN_LOCK, TELL, WORKER_LOCK, Append, Call, Job, Opening, PgHead, Plan, taken
+from .pgjobs import APPEND, OPEN, RUN_LOCK, TELL, Append, Call, Job, Opening, PgHead, Plan, taken
+from .pglocks import Locks
 from .opening import RunExists
 from .pgtotal import PgTotal
 from .pgopening import connect, lost, passes, prepare, psycopg, said, shown
@@ -31,11 +32,13 @@ logger = logging.getLogger("beforehand")
 RETRY_SECONDS = 60.0
 """How long a journal that was lost is tried again before the runs that wait for it fail."""
 
-HOLD_AGAIN_SECONDS = 5.0
-"""How long, once it is back, it may take until the old session's locks are free."""
-
 BEAT_SECONDS = 1.0
 """How often a session that holds something is looked at while nothing is written: when it is gone, its locks are anybody's."""
+
+SILENT_SECONDS = 5
+"""How long a session may say nothing amid a transaction before the server ends it: all who begin a run wait for who begins one,
+and a process that was stopped there would hold them up for as long as it is.
+"""
 
 BATCH = 256
 
@@ -46,17 +49,13 @@ class Writer:
     def __init__(self, url: str, key: bytes | None, durability: str) -> None:
         self.pid = os.getpid()
         self.reached = False  # whether the database was there once
-        self.held: dict[tuple[int, int], str] = {}
-        """The locks of this session, with what they are of."""
+        self.locks = Locks(shown(url))
         self._url, self._key, self._durability = url, key, durability
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._db: Any = None
         self._total = PgTotal(key)
         self._session: Any = None
         """Process and start of the session, by which the server knows it."""
-        self._lost: set[int] = set()
-        self._missing: set[tuple[int, int]] = set()
-        """Locks that could not be taken back, and are tried again."""
         self._error: type[Exception] = psycopg().Error
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._work, name="beforehand:journal", daemon=True)
@@ -66,11 +65,11 @@ class Writer:
         self._jobs.put(job)
         return job.future
 
-    def close(self) -> None:
+    def close(self, wait: bool = True) -> None:
         """Finish what was put, and give the connection back, with every lock. A database that is away is not waited for."""
         self._closing.set()
         self._jobs.put(None)
-        if threading.current_thread() is not self._thread:
+        if wait and threading.current_thread() is not self._thread:
             self._thread.join()
 
     # --- the thread ---
@@ -79,7 +78,7 @@ class Writer:
         going = True
         while going:
             try:
-                jobs = [self._jobs.get(timeout=BEAT_SECONDS if self.held else None)]
+                jobs = [self._jobs.get(timeout=BEAT_SECONDS if self.locks.held else None)]
             except queue.Empty:
                 self._beat()
                 continue
@@ -123,6 +122,7 @@ class Writer:
     def _connect(self) -> Any:
         db = connect(self._url)
         try:
+            db.execute(f"SET idle_in_transaction_session_timeout = '{SILENT_SECONDS}s'")
             prepare(db, shown(self._url), self._key, readonly=False)
             db.execute(f"SET synchronous_commit = {'on' if self._durability == 'full' else 'off'}")
             self._total.begin(db)
@@ -151,7 +151,7 @@ class Writer:
         """See that the session is there. One that was lost is made anew, before others take its locks for free."""
         try:
             self._db.execute("SELECT 1")
-            self._missing -= {lock for lock in self._missing if lock not in self.held or self._lock(*lock)}
+            self.locks.take_missing(self._db)
         except self._error:
             if self._db.closed or self._db.broken:
                 with contextlib.suppress(JournalError, JournalUnreadable):  # the next beat tries again, or who writes
@@ -169,7 +169,7 @@ class Writer:
                     logger.warning("%s; trying again for %d s", error, RETRY_SECONDS)
                     told = True
                 if time.monotonic() > deadline or not error.temporary or self._closing.is_set():
-                    self._lost.update(number for kind, number in self.held if kind == RUN_LOCK)
+                    self.locks.lose()
                     raise
                 self._closing.wait(pause)
                 pause = min(pause * 2, 2.0)
@@ -184,78 +184,10 @@ class Writer:
         try:
             # Where only this side knows that it is over, the server would keep it, and its locks, for a while.
             self._db.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = %s AND backend_start = %s", old)
-            self._hold_again()
+            self.locks.take_back(self._db)
         except self._error as error:
             self._db.close()
             raise (lost(shown(self._url), error) if passes(error) else self._as_error(error)) from None
-
-    def _hold_again(self) -> None:
-        self._let_go()
-        missing = {(kind, number) for kind, number in self.held if kind != RUN_LOCK or number not in self._lost}
-        deadline = time.monotonic() + HOLD_AGAIN_SECONDS
-        while missing:
-            missing -= {lock for lock in missing if self._lock(*lock)}
-            if time.monotonic() > deadline:
-                break
-            if missing:
-                time.sleep(0.1)
-        self._lost.update(number for kind, number in missing if kind == RUN_LOCK)
-        self._missing = {lock for lock in missing if lock[0] != RUN_LOCK}
-
-    def _let_go(self) -> None:
-        """Give up the leases of runs that are gone. A server that lost its last commits gives their rows to other runs."""
-        rows = [number for kind, number in self.held if kind == RUN_LOCK]
-        found = self._db.execute("SELECT id, run_id FROM beforehand.runs WHERE id = ANY(%s)", (rows,)).fetchall() if rows else ()
-        for number in rows:
-            if (number, self.held[RUN_LOCK, number]) not in found:
-                del self.held[RUN_LOCK, number]
-                self._lost.discard(number)
-
-    def _lock(self, kind: int, number: int) -> bool:
-        return bool(self._db.execute("SELECT pg_try_advisory_lock(%s, %s)", (kind, number)).fetchone()[0])
-
-    # --- locks ---
-
-    def hold(self, run_id: str) -> Call:
-        """A job that takes a run's lease and gives its row."""
-
-        def take(db: Any) -> int:
-            found = db.execute("SELECT id FROM beforehand.runs WHERE run_id = %s", (run_id,)).fetchone()
-            if found is None:
-                raise UnknownRun(f"no run {run_id!r} is recorded in {shown(self._url)}")
-            if (RUN_LOCK, found[0]) in self.held:
-                raise RunBusy(f"run {run_id} is going on in this process: wait for it, or use its result")
-            if not self._lock(RUN_LOCK, found[0]):
-                raise RunBusy(f"run {run_id} is going on in another process: wait for it, or use its result")
-            self._lost.discard(found[0])
-            self.held[RUN_LOCK, found[0]] = run_id
-            return int(found[0])
-
-        return Call(take)
-
-    def lock_worker(self, number: int, name: str) -> Call:
-        """A job that takes the lock by which others see that a worker lives."""
-
-        def take(_: Any) -> bool:
-            taken = self._lock(WORKER_LOCK, number)
-            if taken:
-                self.held[WORKER_LOCK, number] = name
-            return taken
-
-        return Call(take)
-
-    def give_back(self, kind: int, number: int, name: str) -> Call:
-        """A job that gives back a lock, if it is still held for this run or worker."""
-
-        def give(db: Any) -> None:
-            if self.held.get((kind, number)) != name:
-                return
-            del self.held[kind, number]
-            db.execute("SELECT pg_advisory_unlock(%s, %s)", (kind, number))
-            if kind == RUN_LOCK:
-                self._lost.discard(number)
-
-        return Call(give)
 
     # --- writing ---
 
@@ -276,9 +208,8 @@ class Writer:
             SELECT runs.id, hash FROM beforehand.runs JOIN beforehand.records r ON r.run = runs.id AND n = 1
             WHERE run_id = %s AND records = 1 AND kind = %s AND at = %s AND body = %b"""
         found = self._db.execute(query, (job.run_id, *job.entry)).fetchone()
-        if found is None or not self._lock(RUN_LOCK, found[0]):
+        if found is None or not self.locks.take(self._db, RUN_LOCK, found[0], job.run_id):
             return False
-        self.held[RUN_LOCK, found[0]] = job.run_id
         job.done(PgHead(found[0], job.run_id, 1, found[1]))
         return True
 
@@ -288,11 +219,10 @@ class Writer:
         ids = [job.run_id for job in jobs]
         made: list[tuple[Opening, PgHead]] = []
         with db.transaction():
-            with db.pipeline():
-                facts = db.execute("SELECT opened, head, seal FROM beforehand.journal FOR UPDATE")
-                there = db.execute("SELECT run_id FROM beforehand.runs WHERE run_id = ANY(%s)", (ids,))
-                opened, before, sealed = facts.fetchone()
-                known = {run_id for (run_id,) in there.fetchall()}
+            # No pipeline: in one the server does not see that it waits for us, and would let all others wait with it.
+            opened, before, sealed = db.execute("SELECT opened, head, seal FROM beforehand.journal FOR UPDATE").fetchone()
+            there = db.execute("SELECT run_id FROM beforehand.runs WHERE run_id = ANY(%s)", (ids,))
+            known = {run_id for (run_id,) in there.fetchall()}
             # What is not right stays so, to be seen.
             right = sealed == seal_of_facts(self._key, self._total.facts(db), opened, before)
             rows, locks, total = [], {}, b""
@@ -317,7 +247,7 @@ class Writer:
             self._total.settle(total)
         for job, head in made:
             assert locks[head.row]  # a new row: nobody can have held it
-            self.held[RUN_LOCK, head.row] = job.run_id
+            self.locks.held[RUN_LOCK, head.row] = job.run_id
             job.done(head)
         for job in jobs:
             if not job.future.done():
@@ -330,7 +260,7 @@ class Writer:
             later = []
             for job in waiting:
                 head = job.head
-                if head.failed is not None or head.row in self._lost:
+                if head.failed is not None or head.row in self.locks.lost:
                     job.fail(head.failed or taken(head))
                 elif (plan := plans.setdefault(head.row, Plan(head))).head is head:
                     plan.jobs.append(job)
@@ -389,7 +319,7 @@ class Writer:
             error = JournalError(f"the records of run {head.run_id} were changed: the run stopped before its next effect")
         elif ours is not None and ours[0] == plan.end:
             return True
-        elif head.row in self._lost or ((RUN_LOCK, head.row) in self.held and ("resumed",) in new):
+        elif head.row in self.locks.lost or ((RUN_LOCK, head.row) in self.locks.held and ("resumed",) in new):
             error = taken(head)
         else:
             head.records, head.hash = end[:2]

@@ -88,13 +88,16 @@ class PostgresJournal:
                 self._reader.close()
             self._reader = None
             writer = self._writing
-            if writer is not None and writer.pid == os.getpid() and not writer.held:
+            if writer is not None and writer.pid == os.getpid() and not writer.locks.in_use:
                 self._writing = None  # first: who writes meanwhile makes another
                 writer.close()
 
     def __del__(self, getpid: Callable[[], int] = os.getpid) -> None:  # as the interpreter ends, `os` may be gone
         if getattr(self, "_reader", None) is not None and self._reader_pid == getpid():
             self._reader.close()  # who still waited for an answer when it was closed has opened it again
+        writer = getattr(self, "_writing", None)
+        if writer is not None and writer.pid == getpid():
+            writer.close(wait=False)  # no run goes on: it would have the journal
 
     # --- writing ---
 
@@ -108,7 +111,7 @@ class PostgresJournal:
     async def hold(self, run_id: str) -> PgLease:
         for pause in GIVEN_BACK:
             try:
-                row = await asyncio.wrap_future(self.writer.put(self.writer.hold(run_id)))
+                row = await asyncio.wrap_future(self.writer.put(self.writer.locks.hold(run_id)))
                 return PgLease(self.writer, row, run_id)
             except RunBusy:
                 if not pause or not await asyncio.to_thread(self._is_over, run_id):
@@ -308,4 +311,4 @@ class PgLease:
         self._writer, self._row, self._run_id = writer, row, run_id
 
     def release(self) -> None:
-        self._writer.put(self._writer.give_back(RUN_LOCK, self._row, self._run_id))
+        self._writer.put(self._writer.locks.give_back(RUN_LOCK, self._row, self._run_id))

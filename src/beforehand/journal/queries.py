@@ -64,7 +64,7 @@ class Queries:
     path: Path
 
     @property
-    def db(self) -> sqlite3.Connection:
+    def reader(self) -> sqlite3.Connection:
         raise NotImplementedError
 
     @property
@@ -74,7 +74,7 @@ class Queries:
 
     def _rows(self, query: str, *values: Any, **named: Any) -> list[Any]:
         try:
-            return self.db.execute(query, named or values).fetchall()
+            return self.reader.execute(query, named or values).fetchall()
         except UnicodeEncodeError:
             return []  # a name that SQLite cannot hold names nothing
         except sqlite3.Error as error:

@@ -77,6 +77,7 @@ class Journal(Queries):
         """Nothing is open yet: of a new journal, and of one that a fork has brought into another process."""
         self._lock = threading.RLock()
         self._db: Connection | None = None
+        self._reader: Connection | None = None
         self._writer: sqlite3.Cursor | None = None  # every change is made with this one: a cursor for each statement costs more
         self._layout: Layout  # both once it is open
         self._files: Files
@@ -96,16 +97,25 @@ class Journal(Queries):
 
     @property
     def db(self) -> sqlite3.Connection:
-        """The connection of this process. A fork gets one of its own."""
+        """The connection over which this process writes. A fork gets one of its own."""
         self._after_fork()
         if self._db is None:
             with self._lock:
                 if self._db is None:
-                    self._db, self._layout = open_database(self.path, self._key, self.readonly)
-                    self._leases.opened()
-                    self._db.when_closed = self._leases.closed
+                    db, self._reader, self._layout = open_database(self.path, self._key, self.readonly)
+                    for one in {db, self._reader}:
+                        self._leases.opened()
+                        one.when_closed = self._leases.closed
                     self._files = Files(self.path)
+                    self._db = db  # last: who finds it does not wait
         return self._db
+
+    @property
+    def reader(self) -> sqlite3.Connection:
+        """The connection to read over. Over the writer's another thread would see what is not committed."""
+        _ = self.db  # both are open then
+        reader = self._reader
+        return self.reader if reader is None else reader  # it was closed just now
 
     @property
     def layout(self) -> Layout:
@@ -140,9 +150,10 @@ class Journal(Queries):
                 os.close(self._wal)
             if self._writer is not None:
                 self._writer.close()  # while it has a statement, such as one that failed, SQLite keeps the file open
-            if self._db is not None:
-                self._db.close()
-            self._db = self._writer = self._wal = None
+            for db in (self._reader, self._db):
+                if db is not None:
+                    db.close()
+            self._db = self._reader = self._writer = self._wal = None
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
         if (wal := getattr(self, "_wal", None)) is not None:  # the connection closes itself

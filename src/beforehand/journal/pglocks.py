@@ -1,0 +1,115 @@
+"""What a session that writes to a journal in PostgreSQL holds: the right to go on with runs, and the sign that a worker lives.
+
+They are advisory locks of that very session, and so lost with it. A new one takes back what nobody else has taken meanwhile.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from ..errors import RunBusy, UnknownRun
+from .pgjobs import RUN_LOCK, WORKER_LOCK, Call
+
+HOLD_AGAIN_SECONDS = 5.0
+"""How long, once the database is back, it may take until the old session's locks are free."""
+
+
+class Locks:
+    """`held` are the locks with what they are of. Of everything else the thread that writes is asked: by the jobs made here."""
+
+    def __init__(self, where: str) -> None:
+        self.held: dict[tuple[int, int], str] = {}
+        self.lost: set[int] = set()
+        """Rows of runs that somebody else may go on with by now, though they are held here."""
+        self._where = where
+        self._missing: set[tuple[int, int]] = set()
+        """Locks that could not be taken back, and are tried again."""
+        self._let_go: set[tuple[int, int]] = set()
+        """What is held only until the job is done by which it is given back."""
+
+    @property
+    def in_use(self) -> bool:
+        """Whether something is held that nobody has said to give back. From any thread."""
+        return bool(set(self.held) - self._let_go)
+
+    # --- jobs ---
+
+    def hold(self, run_id: str) -> Call:
+        """A job that takes a run's lease and gives its row."""
+
+        def take(db: Any) -> int:
+            found = db.execute("SELECT id FROM beforehand.runs WHERE run_id = %s", (run_id,)).fetchone()
+            if found is None:
+                raise UnknownRun(f"no run {run_id!r} is recorded in {self._where}")
+            if (RUN_LOCK, found[0]) in self.held:
+                raise RunBusy(f"run {run_id} is going on in this process: wait for it, or use its result")
+            if not self.take(db, RUN_LOCK, found[0], run_id):
+                raise RunBusy(f"run {run_id} is going on in another process: wait for it, or use its result")
+            self.lost.discard(found[0])
+            return int(found[0])
+
+        return Call(take)
+
+    def lock_worker(self, number: int, name: str) -> Call:
+        """A job that takes the lock by which others see that a worker lives."""
+        return Call(lambda db: self.take(db, WORKER_LOCK, number, name))
+
+    def give_back(self, kind: int, number: int, name: str) -> Call:
+        """A job that gives back a lock, if it is still held for this run or worker."""
+
+        def give(db: Any) -> None:
+            self._let_go.discard((kind, number))
+            if self.held.get((kind, number)) != name:
+                return
+            del self.held[kind, number]
+            db.execute("SELECT pg_advisory_unlock(%s, %s)", (kind, number))
+            if kind == RUN_LOCK:
+                self.lost.discard(number)
+
+        if self.held.get((kind, number)) == name:
+            self._let_go.add((kind, number))
+        return Call(give)
+
+    # --- for the thread that writes ---
+
+    def take(self, db: Any, kind: int, number: int, name: str) -> bool:
+        """Take a lock, if nobody else has it."""
+        taken = _lock(db, kind, number)
+        if taken:
+            self.held[kind, number] = name
+        return taken
+
+    def take_missing(self, db: Any) -> None:
+        self._missing -= {lock for lock in self._missing if lock not in self.held or _lock(db, *lock)}
+
+    def lose(self) -> None:
+        """There is no session any more: every run may be somebody else's."""
+        self.lost.update(number for kind, number in self.held if kind == RUN_LOCK)
+
+    def take_back(self, db: Any) -> None:
+        """Take every lock again, in a new session."""
+        self._forget_runs_that_are_gone(db)
+        missing = {(kind, number) for kind, number in self.held if kind != RUN_LOCK or number not in self.lost}
+        deadline = time.monotonic() + HOLD_AGAIN_SECONDS
+        while missing:
+            missing -= {lock for lock in missing if _lock(db, *lock)}
+            if time.monotonic() > deadline:
+                break
+            if missing:
+                time.sleep(0.1)
+        self.lost.update(number for kind, number in missing if kind == RUN_LOCK)
+        self._missing = {lock for lock in missing if lock[0] != RUN_LOCK}
+
+    def _forget_runs_that_are_gone(self, db: Any) -> None:
+        """A server that lost its last commits gives their rows to other runs."""
+        rows = [number for kind, number in self.held if kind == RUN_LOCK]
+        found = db.execute("SELECT id, run_id FROM beforehand.runs WHERE id = ANY(%s)", (rows,)).fetchall() if rows else ()
+        for number in rows:
+            if (number, self.held[RUN_LOCK, number]) not in found:
+                del self.held[RUN_LOCK, number]
+                self.lost.discard(number)
+
+
+def _lock(db: Any, kind: int, number: int) -> bool:
+    return bool(db.execute("SELECT pg_try_advisory_lock(%s, %s)", (kind, number)).fetchone()[0])
