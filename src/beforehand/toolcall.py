@@ -222,10 +222,10 @@ async def _in_time(tool: Tool, first: tuple[Any, ...], kwargs: dict[str, Any], t
             raise _Late(timeout or 0.0)
         value = result_of(work)
         return await value if hasattr(value, "__await__") else value
-    finally:
-        if not work.done():
-            work.cancel()
-            forget(work)
+    except BaseException:  # also one that comes from elsewhere, just as it ends
+        work.cancel()
+        forget(work)
+        raise
 
 
 def _tool_context(run: RunState, call: Call) -> ToolContext:

@@ -112,10 +112,30 @@ def test_the_hooks_of_a_project_are_listed_in_the_order_they_are_asked(folder: P
     assert (done.returncode, done.stderr) == (0, "")
     rows = done.stdout.splitlines()
     assert [row.split()[:2] for row in rows] == [["6", "before_provider_call"], ["9", "on_chunk"], ["12", "before_tool_call"]]
-    told = ["pre_llm_hook", "1", "all", "closed: lets nothing pass; timeout 305 s", "beforehand.toml:9"]
+    told = ["pre_llm_hook", "1", "loops main", "closed: lets nothing pass; timeout 60 s", "beforehand.toml:9"]
     assert rows[0].split("  ")[1:] == told
     assert "tools.restricted" in rows[2]
     assert "tools wipe" in rows[2]
+
+
+@pytest.mark.parametrize(
+    ("block", "told"),
+    [
+        ('scope = "main"\ntimeout_ms = 2500\n', ["loops main", "closed: lets nothing pass; timeout 2.5 s"]),
+        ('scope = "loops"\nloops = ["a", "b"]\n', ["loops a, b", "closed: lets nothing pass; timeout 3 s"]),
+        ('scope = "loops"\nloops = ["a"]\ninclude_main = true\ntimeout_ms = 5000\n',
+         ["loops main, a", "closed: lets nothing pass; timeout 3 s"]),
+        (None, ["nothing: it is not in the file", "closed: lets nothing pass"]),
+    ],
+)  # fmt: skip
+def test_a_request_hook_is_listed_with_its_loops_and_its_own_time_limit(
+    folder: Path, command: Command, block: str | None, told: list[str]
+) -> None:  # fmt: skip
+    there = "" if block is None else f'[pre_llm_hook]\nsource = "lib/x.py:transform"\n{block}'
+    (folder / "beforehand.toml").write_text(f"{PROJECT}\n[limits]\nexecution_timeout_ms = 3000\n{there}")
+    done = command("hooks", "--project", ".")
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[0].split("  ")[3:5] == told
 
 
 # --- check ---

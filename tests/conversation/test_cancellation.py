@@ -299,3 +299,25 @@ async def test_a_hook_that_fails_just_as_its_run_is_cancelled_leaves_no_failure_
     gc.collect()
 
     assert trouble == []
+
+
+@pytest.mark.parametrize("heard", [False, True])
+async def test_a_tool_that_fails_just_as_its_run_is_cancelled_leaves_no_failure_that_nobody_has_looked_at(heard: bool) -> None:
+    trouble: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: trouble.append(context["message"]))
+    running: list[asyncio.Task[Any]] = []
+
+    @tool(timeout=3600)
+    async def fail() -> None:
+        running.pop().cancel()
+        raise ValueError("gone")
+
+    talk = Agent(model=ScriptedModel([tool_call("fail"), text("end")]), tools=[fail]).conversation()
+    if heard:
+        talk.subscribe(lambda event: None)
+    running.append(asyncio.create_task(talk.run("go")))
+    await asyncio.wait({*running})
+    await asyncio.sleep(0)
+    gc.collect()
+
+    assert trouble == []

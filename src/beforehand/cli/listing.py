@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..agent import Agent
 from ..assembly import load_hooks, load_tools, tools_in_file
+from ..config.hook import PreLlmFunction
 from ..hooks.hook import Hook
 
 if TYPE_CHECKING:
@@ -52,10 +53,11 @@ def in_order(hooks: list[Hook]) -> list[Hook]:
 
 def describe(hook: Hook) -> tuple[str, ...]:
     """One row, a text for each of `COLUMNS`."""
+    loops, timeout = hook.fn.applies() if isinstance(hook.fn, PreLlmFunction) else (hook.loops, hook.timeout)
     scope = [f"tools {', '.join(hook.tools)}"] if hook.tools else []
-    scope += [f"loops {', '.join(hook.loops)}"] if hook.loops is not None else []
+    scope += [f"loops {', '.join(loops)}" if loops else "nothing: it is not in the file"] if loops is not None else []
     order = f"{hook.order}{', final' if hook.final else ''}{', holds text' if hook.hold else ''}"
-    late = "" if hook.timeout is None else f"; timeout {hook.timeout:g} s"
+    late = "" if timeout is None else f"; timeout {timeout:g} s"
     policy = POLICIES[hook.on_error] + late
     return f"{hook.spec.number} {hook.seam}", hook.name, order, "; ".join(scope) or "all", policy, hook.where
 

@@ -151,6 +151,14 @@ class PreLlmFunction:
         except ImportError as error:
             raise Refused(f"failed: nothing here can run {now.block.source}: the package {error.name} is missing") from None
 
+    def applies(self) -> tuple[tuple[str, ...] | None, float | None]:
+        """The loops it runs in as things are now, `None` for all, and the seconds it may take."""
+        now = self.now()
+        if now.block is None:
+            return (), None
+        main = ("main",) if now.block.selects("main") else ()
+        return None if now.block.scope == "all" else (*main, *now.block.loops), now.block.timeout(now.limits)
+
     def check(self) -> None:
         """Raises `ConfigError` if there is no such lambda now, or nothing that could run it."""
         self._lambda_of(self.now(), None)
