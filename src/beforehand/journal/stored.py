@@ -28,6 +28,8 @@ class Stored(Recall):
         self._results: dict[str, ToolResult] = {}
         self._receiving = self._answered = False
         """Whether a reply comes in, and whether it is a hook's in place of the model's."""
+        self._released_before = 0
+        """How many characters the run had shown before that."""
 
     def storing(self, store: Any) -> Any:
         """`store`, which also records the message."""
@@ -79,6 +81,7 @@ class Stored(Recall):
             more["answer"] = 1  # no `request` says where it began
         self.add("message", beside(kept(message), more))
 
-    def receiving(self, sent: bool) -> None:
+    def receiving(self, run: Any, sent: bool) -> None:
         """A reply comes in from now on, until `replied`: to a request that was `sent`, or a hook's in its place."""
         self._receiving, self._answered = True, not sent
+        self._released_before = run.characters_released
