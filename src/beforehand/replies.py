@@ -37,11 +37,8 @@ async def take_answer(run: RunState, message: AssistantMessage, outgoing: Outgoi
 
 
 async def _receive(run: RunState, events: Any, outgoing: Outgoing, sent: bool) -> Reply:
-    before = run.characters_released
-    run.journal.receiving(sent)
-    reply = await receive_reply(run, events, outgoing)
-    run.journal.replied(run, reply, run.characters_released - before)
-    return reply
+    run.journal.receiving(run, sent)
+    return await receive_reply(run, events, outgoing)
 
 
 async def _take_up(run: RunState, past: Any) -> Reply:

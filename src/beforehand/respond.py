@@ -31,7 +31,19 @@ ON_MESSAGE = BY_NAME["on_message"]
 
 
 async def receive_reply(run: RunState, events: AsyncIterator[ModelEvent], by: Outgoing) -> Reply:
-    """Take in one reply and store it. Never raises for what the model, a hook or an abort did: the reply says so."""
+    """Take in one reply, store it and tell of it. Never raises for what the model, a hook or an abort did: the reply says so.
+
+    What came of the request is with the journal before anybody is told: a process that ends while they listen has been answered.
+    """
+    reply = await _take_in(run, events, by)
+    if run.journal is not None:
+        run.journal.replied(run, reply)
+    if (message := reply.message) is not None and run.events.takers["message_end"]:
+        await run.emit(MessageEnd(message=message, origin=message.origin, **run.event_fields()))
+    return reply
+
+
+async def _take_in(run: RunState, events: AsyncIterator[ModelEvent], by: Outgoing) -> Reply:
     draft = Draft(run.next_message_id(), by, by.whole)
     guard: Any = None
     if run.hooks.on_chunk or run.shadow is not None:
@@ -46,11 +58,7 @@ async def receive_reply(run: RunState, events: AsyncIterator[ModelEvent], by: Ou
             guard.compare(None)
         if run.hooks.on_message:
             message = await _judge(run, draft, message, run.hooks.on_message)
-        if run.events.takers["message_end"]:
-            return await _keep(run, message)
-        run.store(message)
-        run.add_usage(message.usage, message.model)
-        return Reply(message)
+        return _keep(run, message)
     except Interrupted as stop:
         run.scope = IDLE
         if run.shadow is not None and complete is None:
@@ -253,11 +261,9 @@ def same_role(message: Message) -> Any:
     return adopt
 
 
-async def _keep(run: RunState, message: AssistantMessage) -> Reply:
+def _keep(run: RunState, message: AssistantMessage) -> Reply:
     run.store(message)
     run.add_usage(message.usage, message.model)
-    if run.events.takers["message_end"]:
-        await run.emit(MessageEnd(message=message, origin=message.origin, **run.event_fields()))
     return Reply(message)
 
 
@@ -276,7 +282,7 @@ async def _interrupted(run: RunState, draft: Draft, interrupt: Interrupt, judged
             await _retract(run, draft)
             for kind, text, _ in _readable(message):
                 await _release(run, draft, kind, text)
-        reply = await _keep(run, message)
+        reply = _keep(run, message)
     else:
         await _retract(run, draft)
         reply = _nothing_kept(run, draft)
@@ -309,7 +315,7 @@ async def _cut(run: RunState, draft: Draft, error: BaseException) -> Reply:
     message = await _judge_partial(run, draft, draft.message("error", str(failure)))
     if not draft.started and run.events.takers["message_start"]:
         await run.emit(MessageStart(message=message, origin=message.origin, **run.event_fields()))
-    reply = await _keep(run, message)
+    reply = _keep(run, message)
     reply.error = failure
     return reply
 
@@ -317,7 +323,7 @@ async def _cut(run: RunState, draft: Draft, error: BaseException) -> Reply:
 async def _aborted(run: RunState, draft: Draft) -> Reply:
     message = await _judge_partial(run, draft, draft.message("aborted", run.signal.reason or "Request was aborted"))
     if message.content:
-        reply = await _keep(run, message)
+        reply = _keep(run, message)
     else:
         if draft.started:
             await _retract(run, draft)

@@ -110,6 +110,8 @@ class Shadow:
         self.judged = self.unknown = 0
         self.late: set[Any] = set()
         """The hooks that gave no answer in time (`Hook.identity`)."""
+        self._before: dict[str, Made] = {}
+        """What gates had made of a call, by call, beside whom others have their say that are new."""
 
     def visiting(self, hooks: HookSet, also: Iterable[str] = ()) -> HookSet:
         """The run's own hooks, with a place holder at each seam where only the shadow has one (and at these `also`)."""
@@ -126,6 +128,12 @@ class Shadow:
         inherited = {hook.identity for hook in hooks.inherited}
         own = [f"{hook.name} at {hook.seam}" for hook in hooks.hooks if hook.identity not in inherited]
         return Shadow(HookSet((), hooks.loop).inheriting(self.hooks), own=frozenset(own) | (self.own or frozenset()))
+
+    def joins(self, run: Any, ruling: Ruling) -> None:
+        """Gates that are new are asked now about a call on which others have ruled: the shadow is compared with all of them."""
+        call = ruling.context
+        made = [d for d in run.decisions if (d.seam, d.call_id, d.digest) == ("before_tool_call", call.call_id, call.args_digest)]
+        self._before[call.call_id] = Made(ruling, made)
 
     async def judge(
         self, run: Any, spec: SeamSpec, context: Any,
@@ -149,6 +157,8 @@ class Shadow:
             if self.hooks.grouped and spec.name == "before_tool_call":
                 hooks = narrowed(hooks, context)
         mine, given = Made(*decided), context
+        if spec.name == "before_tool_call" and (first := self._before.pop(context.call_id, None)) is not None:
+            mine = Made(first.ruling.beside(spec, mine.ruling.heard, {}), [*first.decisions, *mine.decisions], mine.failed)
         if altered or (self.again and spec.name == "after_tool_call" and mine.was_given_another(spec, context)):
             if spec.name in self.same:
                 return

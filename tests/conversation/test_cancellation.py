@@ -133,6 +133,30 @@ async def test_cancelling_the_task_ends_the_run_wherever_it_is_and_the_talk_can_
     await assert_continuable(talk, model)
 
 
+async def test_a_reply_that_is_being_told_when_the_caller_cancels_is_in_the_talk_once() -> None:
+    told = asyncio.Event()
+
+    async def listener(event: Any) -> None:
+        if event.type == "message_end" and event.message.role == "assistant":
+            told.set()
+            await asyncio.Event().wait()
+
+    @tool
+    async def work() -> str:
+        raise NotImplementedError
+
+    talk = Agent(model=ScriptedModel([[text("I will"), tool_call("work")]]), tools=[work]).conversation()
+    talk.subscribe(listener)
+    running = asyncio.create_task(talk.run("go"))
+    await told.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert [(m.role, m.text) for m in talk.messages[:2]] == [("user", "go"), ("assistant", "I will")]
+    assert [m.role for m in talk.messages[2:]] == ["tool"]
+    assert_valid(talk.messages)
+
+
 @pytest.mark.parametrize("place", PLACES)
 async def test_a_time_limit_around_a_run_is_a_timeout_error_wherever_it_is(place: str) -> None:
     trap = Trap(place)

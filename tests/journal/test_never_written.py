@@ -16,7 +16,7 @@ from beforehand import (
 from beforehand.backtest import backtest
 from beforehand.errors import AuthenticationError, RunError, UsageError
 from beforehand.hooks.registry import HookSet
-from beforehand.journal import Journal, verify
+from beforehand.journal import Journal, Record, verify
 from beforehand.journal.reading import summaries
 from beforehand.journal.steps import steps
 from beforehand.messages import LOST
@@ -475,6 +475,29 @@ def test_after_a_death_in_the_middle_of_a_reply_what_was_shown_is_retracted_and_
         again.plan.journal.close()
 
     in_virtual_time(go())
+
+
+async def test_a_reply_that_was_being_told_when_the_process_ended_is_on_record_and_not_asked_for_again(tmp_path: Path) -> None:
+    at_death: list[Record] = []
+
+    async def listener(event: Any) -> None:
+        if event.type == "message_end" and event.message.role == "assistant":
+            for _ in range(20):  # what is put down is written as the event loop turns
+                await asyncio.sleep(0)
+            at_death.extend(all_records(tmp_path / "whole.db"))
+
+    first = Agent(model=ScriptedModel([text("the first answer")]), journal=opened(tmp_path / "whole.db"))
+    talk = first.conversation()
+    talk.subscribe(listener)
+    await talk.run("go", run_id="R")
+    first.plan.journal.close()
+
+    cut(at_death, {"R": None}, tmp_path / "cut.db").close()
+    again = Agent(model=(model := ScriptedModel([text("another answer")])), journal=opened(tmp_path / "cut.db"))
+    told = [event.type async for event in again.stream_resume("R")]
+    assert (model.requests, "message_update" in told) == ([], False)
+    assert (await again.resume("R")).text == "the first answer"
+    again.plan.journal.close()
 
 
 def test_what_was_shown_before_a_run_was_cancelled_is_retracted_when_it_goes_on(tmp_path: Path) -> None:

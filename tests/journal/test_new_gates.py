@@ -8,7 +8,11 @@ from typing import Any
 
 import pytest
 
-from beforehand import Agent, Answer, Approve, Ask, Block, Deny, Edit, Hook, HookFailed, Replace, Steer, ToolContext, tool
+from beforehand import (
+    Agent, Answer, Approve, Ask, Block, Deny, Edit, Hook, HookFailed, Queue, Replace, Steer, ToolContext, tool,
+)  # fmt: skip
+from beforehand.backtest import backtest
+from beforehand.hooks.registry import HookSet
 from beforehand.journal import Journal, verify
 from beforehand.testing import FunctionModel, text, tool_call
 
@@ -216,6 +220,32 @@ async def test_what_a_new_gate_said_of_a_call_is_not_taken_for_what_it_says_once
         async with Bank(tmp_path / f"{length}.db", *hooks) as bank:
             assert (await bank.agent.resume("R")).messages == whole.messages, length
         assert bank.paid == [], length
+
+
+async def test_what_gates_said_of_a_call_that_a_person_changed_is_a_ruling_of_its_own(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def decide(call: Any) -> Any:
+        asked.append(call.args["to"])
+        return {"ann": Ask("May it?"), "eve": Queue("eve is new")}.get(call.args["to"])
+
+    async with Bank(tmp_path / "runs.db", gate("asks", decide)) as bank:
+        await bank.agent.run("go", run_id="R")
+    began = len(all_records(tmp_path / "runs.db"))
+    async with Bank(tmp_path / "runs.db", gate("asks", decide)) as bank:
+        whole = await bank.agent.resume("R", {"ann": Edit({"to": "eve"})})
+        report = await backtest(bank.agent.plan.journal, lambda loop: HookSet([gate("asks", decide)], loop))
+    assert [m.text for m in whole.messages if m.role == "assistant"] == ["", "eve is new", "done"]
+    assert report.differences == ()
+    records = all_records(tmp_path / "runs.db")
+    ruled = next(r.n for r in records[began:] if r.kind == "ruling" and r.data["seam"] == "before_tool_call")
+    for length in range(ruled, len(records)):
+        cut(records[:length], {"R": None}, tmp_path / f"{length}.db").close()
+        asked.clear()
+        async with Bank(tmp_path / f"{length}.db", gate("asks", decide)) as bank:
+            result = await bank.agent.resume("R")
+        assert asked == [], length
+        assert [m.text for m in result.messages if m.role == "assistant"] == ["", "eve is new", "done"], length
 
 
 @pytest.mark.parametrize("seam", ["prepare_tool_call", "before_tool_call"])

@@ -345,3 +345,22 @@ async def test_what_a_sub_agent_did_before_it_waited_is_told_once() -> None:
     assert [(d.kind, d.would) for d in result.shadow] == [
         ("newly_blocked", "Block(no Ada)"), ("refused_differently", "Block(no Bob)"),
     ]  # fmt: skip
+
+
+async def test_gates_that_are_new_when_a_run_goes_on_are_compared_together_with_those_before(tmp_path: Path) -> None:
+    asks = Hook(seam="before_tool_call", fn=lambda call: Ask("May it?"), name="asks")
+
+    async def told(hooks: list[Any], shadow: list[Any]) -> list[tuple[str, str | None]]:
+        path = tmp_path / f"{len(shadow)}.db"
+        first = Agent(model=ScriptedModel(turns()), tools=[send], hooks=[asks], shadow_hooks=[asks], journal=path)
+        assert [p.args["to"] for p in (await first.run("go", run_id="R")).pending] == ["Ada", "Bob"]
+        await first.aclose()
+        again = Agent(model=ScriptedModel(turns()[1:]), tools=[send], hooks=hooks, shadow_hooks=shadow, journal=path)
+        waits = [call.id for call in (await again.resume("R")).messages[-1].tool_calls]
+        result = await again.resume("R", dict.fromkeys(waits, Approve()))
+        await again.aclose()
+        assert [m.text.partition(" ")[0] for m in result.messages if m.role == "tool"] == ["sent", "not"]
+        return [(difference.kind, difference.would) for difference in result.shadow]
+
+    assert await told([asks, no_bob], [asks, no_bob]) == []
+    assert await told([asks, no_bob], [asks]) == [("refused_differently", "Ask(May it?)")]

@@ -233,8 +233,9 @@ class RunLog(Stored):
         })  # fmt: skip
         await self.write()
 
-    def replied(self, run: Any, reply: Any, released: int) -> None:
+    def replied(self, run: Any, reply: Any) -> None:
         """What came of it, once it is in the history."""
+        released = run.characters_released - self._released_before
         self._receiving = self._answered = False
         self._shown.forget()
         data: dict[str, Any] = {"turn": run.turn, "stored": reply.message is not None, "released": released}

@@ -136,9 +136,12 @@ class RecallOfCalls:
         if any(["over" not in ruling for ruling in past.rulings["before_tool_call"]]):
             return []  # a person has changed the call since
         past.rulings["before_tool_call"].clear()
-        self._joins[call.id] = call.edits
         more = Counter([hook.name for hook in hooks]) - Counter(named)
         return [hook for hook in hooks if hook.name in more or may_be_new(self.past.start["hooks"], hook)]
+
+    def joins(self, call: Any) -> None:
+        """Gates that are new are asked about a call now: their ruling has its place beside the one on record."""
+        self._joins[call.id] = call.edits
 
     def past_queue(self, call: PastCall) -> list[Message]:
         """The messages that code queued which a tool ran."""

@@ -28,6 +28,8 @@ class Stored(Recall):
         self._results: dict[str, ToolResult] = {}
         self._receiving = self._answered = self._ending = False
         """Whether a reply comes in, whether it is a hook's in place of the model's, and whether the run ends."""
+        self._released_before = 0
+        """How many characters the run had shown before the reply."""
 
     def storing(self, store: Any) -> Any:
         """`store`, which also records the message."""
@@ -85,6 +87,7 @@ class Stored(Recall):
         """What is stored from now on no turn has taken: should the process die before the end is on record, one still may."""
         self._ending = True
 
-    def receiving(self, sent: bool) -> None:
+    def receiving(self, run: Any, sent: bool) -> None:
         """A reply comes in from now on, until `replied`: to a request that was `sent`, or a hook's in its place."""
         self._receiving, self._answered = True, not sent
+        self._released_before = run.characters_released
