@@ -545,7 +545,8 @@ def test_the_run_inside_a_call_is_named_so_that_it_can_be_typed(here: Path, run_
 def test_a_conversation_is_not_written_over_its_journal(here: Path, run_here: Run) -> None:
     record(Agent(model=ScriptedModel([text("x")]), journal=here / "runs.db"), run_id="r")
     (here / "link.jsonl").symlink_to("runs.db")
-    for out in ("runs.db", "link.jsonl"):
+    (here / "same.jsonl").hardlink_to(here / "runs.db")
+    for out in ("runs.db", "link.jsonl", "same.jsonl", "runs.db-wal", "runs.db-locks"):
         told = run_here("export", "r", "-o", out)
         assert (told.code, told.err.count("\n")) == (2, 1)
         assert f"-o {out} is the journal itself" in told.err

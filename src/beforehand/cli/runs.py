@@ -58,7 +58,7 @@ def _row(run: RunSummary) -> tuple[str, ...]:
 
 def export_run(journal: Store, beginning: str, out: Path | None, raw: bool) -> None:
     """Write the conversation up to the end of a run, a message a line, as a chat completion request would hold it."""
-    if out is not None and os.path.realpath(out) == str(journal.path):
+    if out is not None and _is_of(journal, out):
         raise ConfigError(f"-o {out} is the journal itself, which would be lost: name another file")
     run_id = find_run(journal, beginning)
     records = journal.records(run_id)
@@ -77,6 +77,12 @@ def export_run(journal: Store, beginning: str, out: Path | None, raw: bool) -> N
         print_json(lines)
     else:
         out.write_bytes(b"".join([line + b"\n" for line in lines]))
+
+
+def _is_of(journal: Store, out: Path) -> bool:
+    """Whether this is a journal's file, by whatever name, or one of those beside it."""
+    own = [Path(f"{journal.path}{end}") for end in ("", "-wal", "-shm", "-locks")]
+    return Path(os.path.realpath(out)) in own or any([out.exists() and file.exists() and out.samefile(file) for file in own])
 
 
 def _encode(text: str) -> bytes:
