@@ -15,7 +15,7 @@ from .codec import message_of, read_answer, result_of
 from .fingerprint import may_be_new
 from .withheld import not_run, who_answered
 
-SAID = ("decisions", "effects", "heard", "lambdas")
+SAID = ("decisions", "effects", "heard")
 """The parts of a ruling that another one about the same adds to."""
 
 
@@ -84,6 +84,8 @@ def _join(ruling: dict[str, Any], data: dict[str, Any]) -> None:
     ruling.update({name: [*ruling.get(name, ()), *data[name]] for name in SAID if name in data})
     if "fired" in data:
         ruling["fired"] = {**ruling.get("fired", {}), **data["fired"]}
+    if "lambdas" in data:  # how many there have been by then
+        ruling["lambdas"] = data["lambdas"]
     ruling["hooks"] = list((Counter(ruling["hooks"]) | Counter(data["hooks"])).elements())
 
 
