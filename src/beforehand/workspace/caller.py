@@ -103,7 +103,7 @@ class Caller:
         self.id = self._numbered("update" if update else "lambda")
         self.prefix = self.id if self.about is None else f"{self.about}/{self.id}"
         self._chain = _leads_to(run, call_id) if update else within.get()
-        self.deadline = deadline
+        self.deadline, self.update = deadline, update
         self.failure: RunError | None = None
         self._under_way: dict[asyncio.Future[Any], str] = {}
         self._stopped: set[asyncio.Future[Any]] = set()
