@@ -339,7 +339,7 @@ async def _checked_update(run: RunState, call: Call, result: ToolResult) -> Tool
     assert call.tool is not None
     hooks = run.hooks.for_tool("after_tool_call", call.tool.name)
     if hooks:
-        if call.context is None:
+        if call.context is None or run.aborted:  # whatever has been put down by then, an abort waits for nobody to judge it
             return None
         try:
             ruling = await dispatch(run, AFTER, hooks, _outcome(run, call, result, partial=True))
