@@ -27,7 +27,7 @@ async def ask_directly(run: RunState, request: Request, kind: RequestKind) -> st
         if (past := run.journal.past_direct(run)) is not None:
             return str(past)
         await run.journal.go_live(run)
-    return await _text_from(run, outgoing, kind, None)
+    return await _text_from(run, outgoing, kind, {})
 
 
 async def ask_aside(
@@ -46,7 +46,8 @@ async def ask_aside(
     answer = await _answered_at_the_gate(run, outgoing, "direct", others(run.hooks.authorize_request, asking))
     if left():
         raise asyncio.CancelledError
-    return await _text_from(run, outgoing, "direct", by) if answer is None else answer
+    asked = {"by": by, "lambda": getattr(asking, "known_as", "")}
+    return await _text_from(run, outgoing, "direct", asked) if answer is None else answer
 
 
 async def _answered_at_the_gate(run: RunState, outgoing: Outgoing, kind: RequestKind, hooks: Sequence[Any]) -> str | None:
@@ -59,12 +60,12 @@ async def _answered_at_the_gate(run: RunState, outgoing: Outgoing, kind: Request
     raise RequestBlocked(f"the {kind} request was blocked: {getattr(ruling.verdict, 'reason', None) or 'no reason given'}")
 
 
-async def _text_from(run: RunState, outgoing: Outgoing, kind: RequestKind, by: str | None) -> str:
-    """Send a request and read the text of its answer."""
+async def _text_from(run: RunState, outgoing: Outgoing, kind: RequestKind, by: dict[str, str]) -> str:
+    """Send a request and read the text of its answer. `by` says for the record who asks."""
     request, model, asked = outgoing.request, outgoing.model, {}
     if run.journal is not None:
         digest = digest_of(request_value(request))
-        asked = {"kind": kind, "model": model.name, "digest": digest, **({} if by is None else {"by": by})}
+        asked = {"kind": kind, "model": model.name, "digest": digest, **by}
         await run.journal.request(run, request, model, kind, digest)
     texts: list[str] = []
     stop, usage = None, NO_USAGE

@@ -287,6 +287,12 @@ class RunState(Waits):
             await self.deliver()
             await self._tell(event)
 
+    @property
+    def is_shaping(self) -> bool:
+        """Whether the code at work here is asked about an event, or works for those who are."""
+        shaping = _shaping.get()
+        return shaping is not None and shaping.run is self and not shaping.over
+
     def report(self, make: Callable[[], Awaitable[Event | None]]) -> None:
         """Put down an event that hooks have a say in."""
         self._outbox_here().append(make)

@@ -328,10 +328,10 @@ def _apply_after(run: RunState, call: Call, ruling: Ruling) -> None:
 
 
 def _updated(run: RunState, call: Call, result: ToolResult) -> None:
-    """A tool reports progress. What comes after its result is ignored."""
-    if not call.updates_open or not run.events.takers["tool_execution_update"]:
-        return
-    run.report(lambda: _checked_update(run, call, result))
+    """A tool reports progress. What comes after its result is ignored, and what is judged and caused by judging is withheld."""
+    caused = run.is_shaping and run.hooks.for_tool("after_tool_call", call.name)  # judged, it would cause more
+    if call.updates_open and not caused and run.events.takers["tool_execution_update"]:
+        run.report(lambda: _checked_update(run, call, result))
 
 
 async def _checked_update(run: RunState, call: Call, result: ToolResult) -> ToolExecutionUpdate | None:
@@ -339,7 +339,7 @@ async def _checked_update(run: RunState, call: Call, result: ToolResult) -> Tool
     assert call.tool is not None
     hooks = run.hooks.for_tool("after_tool_call", call.tool.name)
     if hooks:
-        if call.context is None:
+        if call.context is None or run.aborted:  # whatever has been put down by then, an abort waits for nobody to judge it
             return None
         try:
             ruling = await dispatch(run, AFTER, hooks, _outcome(run, call, result, partial=True))

@@ -359,3 +359,53 @@ async def test_one_question_put_to_two_models_has_the_answer_of_each(tmp_path: P
     again = make(World(tmp_path / "cut.db"), last=0)
     await again.resume("R")
     assert [request.system for request in again.plan.model.requests] == ["answer 1,answer 2"]
+
+
+@pytest.mark.parametrize("seam", ["before_provider_call", "before_tool_call", "after_tool_call"])
+@pytest.mark.parametrize(("then", "now"), [("pays", "looks pays"), ("looks pays", "pays"), ("also pays", "pays also")])
+async def test_a_lambda_finds_what_it_did_though_others_have_come_or_gone(tmp_path: Path, seam: str, then: str, now: str) -> None:
+    place = workspace(tmp_path, "pass")
+    last = "return c['request']" if seam == "before_provider_call" else ""
+    bodies = {"looks": "pass", "pays": "await adf.pay(amount=3)", "also": "await adf.pay(amount=4)"}
+
+    def make(world: World, names: str) -> Agent:
+        of = {"tools": ("work",)} if "tool" in seam else {}
+        gates = [another(place, name, f"{bodies[name]}\n{last}".rstrip(), seam, **of) for name in names.split()]
+        return Agent(model=FunctionModel(reply), tools=tools(world), hooks=gates, journal=world.journal)
+
+    world = World(tmp_path / "whole.db")
+    await make(world, then).run("go", run_id="R")
+    records, of = all_records(tmp_path / "whole.db"), parents(tmp_path / "whole.db")
+    ends = [k for k, r in enumerate(records, 1) if r.kind in ("intent", "outcome") and r.data["name"] == "pay"]
+    assert len(ends) == 2 * sum("paid" in str(r.data) for r in records if r.kind == "outcome") >= 4
+    for k in ends:
+        cut(records[:k], of, tmp_path / f"{k}.db").close()
+        again = World(tmp_path / f"{k}.db")
+        result = await make(again, now).resume("R", check=False)
+        begun = {f"R:{r.data['call']}" for r in records[:k] if r.kind == "intent" and r.data["name"] == "pay"}
+        assert not begun & {*again.effects}, f"cut after record {k}: done twice"
+        paid = [key for key in again.effects if "lambda" in key]
+        if result.stop_reason == "completed":
+            assert len(begun) + len(paid) == len(ends) // 2, f"cut after record {k}: paid {begun} and then {paid}"
+        else:
+            assert records[k - 1].kind == "intent" and "Whether it took effect is not known" in str(result.error)
+
+
+async def test_a_run_can_be_read_after_a_new_lambda_has_judged_a_call_that_another_had_judged(tmp_path: Path) -> None:
+    place = workspace(tmp_path, "pass")
+
+    def make(world: World, *names: str) -> Agent:
+        gates = [another(place, name, "await adf.pay(amount=3)", "before_tool_call", tools=("work",)) for name in names]
+        return Agent(model=FunctionModel(reply), tools=tools(world), hooks=gates, journal=world.journal)
+
+    await make(World(tmp_path / "whole.db"), "old").run("go", run_id="R")
+    records, of = all_records(tmp_path / "whole.db"), parents(tmp_path / "whole.db")
+    ruled = next(k for k, r in enumerate(records, 1) if r.kind == "ruling")
+    cut(records[:ruled], of, tmp_path / "cut.db").close()
+    whole = await make(World(tmp_path / "cut.db"), "old", "new").resume("R")
+    joined = all_records(tmp_path / "cut.db")
+    assert [r.data["lambdas"] for r in joined if r.kind == "ruling" and r.data.get("call") == "c0"] == [1, 2]
+    for k in range(ruled + 1, len(joined) + 1):
+        cut(joined[:k], of, tmp_path / f"{k}.db").close()
+        result = await make(World(tmp_path / f"{k}.db"), "old", "new").resume("R", check=False)
+        assert result.text == whole.text, f"cut after record {k}: {result.error}"

@@ -248,6 +248,21 @@ async def test_updates_that_a_hook_decides_about_reach_a_stream_that_is_read_fro
     assert streamed == ["decision", "tool_execution_update"] * 3 + ["tool_execution_end"]
 
 
+async def test_what_waits_to_be_judged_when_a_run_is_aborted_is_withheld() -> None:
+    asked, told = [], []
+
+    def judge(outcome: Any) -> None:
+        asked.append((outcome.text, outcome.partial))
+        talk.abort()
+
+    talk = Agent(
+        model=ScriptedModel([tool_call("count"), text("end")]), tools=[count], hooks=[Hook(seam="after_tool_call", fn=judge)]
+    ).conversation()
+    talk.on("tool_execution_update", lambda event: told.append(event.partial.text))
+    assert (await talk.run("go")).stop_reason == "aborted"
+    assert [text for text, partial in asked if partial] == told == ["step 1"]
+
+
 @pytest.mark.parametrize("timeout", [None, 3600])
 async def test_an_abort_reaches_a_hook_that_is_asked_about_an_update(timeout: float | None) -> None:
     asked, heard = asyncio.Event(), []

@@ -16,6 +16,15 @@ async def no_bridge(method: str, argument: Any) -> Any:
     raise BridgeRefused("NOT_FOUND", f"adf.{method} does not exist here")
 
 
+class Awaited:
+    """The bridge of a call that others wait for."""
+
+    awaited = True
+
+    async def __call__(self, method: str, argument: Any) -> Any:
+        raise NotImplementedError
+
+
 async def run(source: str, argument: Any = None, *, language: str = "py", limits: SandboxLimits = ROOMY, bridge: Any = no_bridge,
               function: str = "main", signal: Any = None) -> Outcome:  # fmt: skip
     return await call(Source(f"lib/x.{language}", source), function, argument, limits=limits, bridge=bridge, signal=signal)

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from sandbox.sandboxed import run
+from sandbox.sandboxed import Awaited, run
 
 from beforehand.sandbox import LambdaRaised, SandboxLimits
 from beforehand.sandbox.family import AT_ONCE, MAX_DEPTH
@@ -45,6 +45,29 @@ async def test_a_tree_of_calls_is_narrower_the_deeper_it_is_and_every_call_has_i
 
     assert (await run(calling(5, "fs_read"), bridge=trunk)).value == [[[1]] * 3] * 5
     assert most == AT_ONCE // 2
+
+
+async def test_a_call_that_those_inside_wait_for_needs_none_of_their_places():
+    full, told = asyncio.Event(), asyncio.get_running_loop().create_future()
+    waiting, judging = [], []
+
+    async def judge():
+        await full.wait()
+        told.set_result((await run("def main(a):\n    return 1", bridge=Awaited())).value)
+
+    async def leaf(method, argument):
+        waiting.append(method)
+        if len(waiting) == AT_ONCE:
+            full.set()
+        return await told
+
+    async def trunk(method, argument):
+        if not judging:
+            judging.append(asyncio.ensure_future(judge()))
+        return (await run(calling(1, "fs_read"), bridge=leaf)).value
+
+    assert (await run(calling(AT_ONCE, "fs_read"), bridge=trunk)).value == [[1]] * AT_ONCE
+    await judging[0]
 
 
 async def test_one_call_leads_to_so_many_others_in_all():

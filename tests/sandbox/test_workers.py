@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from sandbox.sandboxed import ROOMY, children, no_bridge, run, spare_after_a_call, until_gone
+from sandbox.sandboxed import ROOMY, Awaited, children, no_bridge, run, spare_after_a_call, until_gone
 
 from beforehand.errors import Aborted
 from beforehand.sandbox import Source, call, check_language, close_spares
@@ -111,6 +111,23 @@ async def test_calls_made_by_calls_do_not_wait_for_those_that_wait_for_them():
     outer = "async def main(a):\n    return await adf.sys_lambda({})"
     outcomes = await asyncio.gather(*[run(outer, bridge=bridge) for _ in range(MAX_WORKERS + 1)])
     assert {o.value for o in outcomes} == {"inner"}
+
+
+async def test_a_call_that_those_at_work_wait_for_needs_none_of_their_places():
+    full, told = asyncio.Event(), asyncio.get_running_loop().create_future()
+    waiting = []
+
+    async def bridge(method, argument):
+        waiting.append(method)
+        if len(waiting) == MAX_WORKERS:
+            full.set()
+        return await told
+
+    outer = "async def main(a):\n    return await adf.sys_lambda({})"
+    at_work = [asyncio.ensure_future(run(outer, bridge=bridge)) for _ in range(MAX_WORKERS)]
+    await full.wait()
+    told.set_result((await run("def main(a):\n    return 'judged'", bridge=Awaited())).value)
+    assert {outcome.value for outcome in await asyncio.gather(*at_work)} == {"judged"}
 
 
 def test_spares_end_with_their_event_loop():

@@ -500,8 +500,31 @@ async def test_a_lambda_is_not_asked_for_ever_about_progress_that_it_has_caused_
     talk.on("tool_execution_update", lambda event: told.append(event.call_id))
     result = await talk.run("go")
     assert (result.stop_reason, calls) == ("completed", ["c0", "c0/update_1/1"])
-    assert told == ["c0"], "what it has caused itself is withheld: it may not call while it answers"
-    assert ["CIRCULAR_CALL" in d.reason for d in result.decisions if d.verdict == "failed"] == [True]
+    assert told == ["c0"], "what it has caused itself is withheld, and not judged"
+    assert [d.reason for d in result.decisions if d.verdict == "failed"] == []
+
+
+async def test_lambdas_that_judge_progress_do_not_cause_more_of_it_to_be_judged(place):
+    calls, told = [], []
+
+    @tool
+    async def search(ctx: ToolContext) -> str:
+        calls.append(ctx.call_id)
+        if len(calls) > 50:
+            talk.abort("it goes on and on")
+        for n in range(3):
+            ctx.update(n)
+        return "found"
+
+    judges = []
+    for name in ("one", "two", "three"):
+        (place / "lib" / f"{name}.py").write_text("async def hook(c):\n    if c['partial']:\n        await adf.search()")
+        judges.append(Lambda(f"lib/{name}.py:hook", seam="after_tool_call", workspace=place, timeout=60))
+    talk = Agent(model=ScriptedModel([tool_call("search", id="c0"), text("done")]), tools=[search], hooks=judges).conversation()
+    talk.on("tool_execution_update", lambda event: told.append(event.call_id))
+    assert (await talk.run("go")).stop_reason == "completed"
+    assert calls == ["c0", *[f"c0/update_{n}/1" for n in range(1, 10)]]
+    assert told == ["c0"] * 3
 
 
 @both

@@ -138,6 +138,11 @@ class PreLlmFunction:
         self._made_for: tuple[Now, float] | None = None
         self._lambda: Hook | None = None
 
+    @property
+    def known_as(self) -> str:
+        """What its lambda is known as, as far as it has been asked."""
+        return "" if self._lambda is None else self._lambda.fn.known_as  # type: ignore[attr-defined]
+
     async def __call__(self, call: Any) -> Any:
         try:
             now = self.now()

@@ -7,7 +7,9 @@ lambda would be given what the first one got.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Collection, Iterator
+from itertools import count
 from typing import Any
 
 from ..messages import Usage
@@ -16,15 +18,57 @@ from .past import Past
 from .pastcalls import PastCall
 
 
-def prefix_of(about: str | None, number: int) -> str:
-    """How the calls of a lambda begin; `about` is the call that it is about, if it is about one."""
-    return f"lambda_{number}" if about is None else f"{about}/lambda_{number}"
+_PREFIX = re.compile(r"((?:.*/)?(?:lambda|update))_(\d+)", re.DOTALL).fullmatch
 
 
-def lambdas_so_far(run: Any, call_id: str | None) -> int:
-    """How many lambdas have been asked about a call, or on the run's own line."""
-    counted: dict[str | None, int] = run.lambdas or {}
-    return counted.get(run.parent_call_id if call_id is None else call_id, 0)
+class Names:
+    """The names of lambdas that were at work when a process ended. Whoever is at work again gets the one that it had, also
+    where others have come or gone beside it: else it would do again what it has done.
+    """
+
+    def __init__(self, past: Past | None) -> None:
+        self._known: dict[str, dict[int, str | None]] = {}
+        """Who had which number, by what a name begins with; `None` where that is not on record."""
+        self._gone_over: dict[str, int] = {}
+        self._taken: set[tuple[str, int]] = set()
+        acted = [] if past is None else [(call_id, call.intent) for call_id, call in past.calls.items()]
+        for name, data in (*acted, *(() if past is None else past.beside.items())):
+            if "/" in name and (found := _PREFIX(name.rpartition("/")[0])) is not None:
+                numbers = self._known.setdefault(found[1], {})
+                number = int(found[2])
+                numbers[number] = numbers.get(number) or (data or {}).get("lambda")
+
+    def number(self, about: str | None, kind: str, known_as: str, here: Callable[[], Collection[str]]) -> int | None:
+        """The number of the lambda that is asked now, `None` if nothing is on record of any. `here` are those there are now:
+        one that is not is known by its number alone, for its file may have another name by now."""
+        stem = prefix_of(about, kind)
+        known, first = self._known.get(stem), self._gone_over.get(stem, 0) + 1
+        if known is None:
+            return None
+        own = [n for n, by in known.items() if by == known_as and n >= first and (stem, n) not in self._taken]
+        if own:
+            number = min(own)
+        else:
+            others = here()
+            number = next(n for n in count(first) if (stem, n) not in self._taken and known.get(n) not in others)
+        self._taken.add((stem, number))
+        return number
+
+    def ruled(self, run: Any, call_id: str | None, beside: bool = False) -> int:
+        """A ruling is on record now. Returns how many lambdas had been asked by then about this call, or on the run's own line.
+
+        One `beside` it, about what a lambda asks the model, ends none of theirs.
+        """
+        about = run.parent_call_id if call_id is None else call_id
+        upto: int = (run.lambdas or {}).get(about, 0)
+        if upto and self._known and not beside:
+            self._gone_over[prefix_of(about)] = upto
+        return upto
+
+
+def prefix_of(about: str | None, kind: str = "lambda") -> str:
+    """How the names of lambdas begin that are about this call or question, or about neither; a number follows."""
+    return kind if about is None else f"{about}/{kind}"
 
 
 def recall_lambdas(
@@ -39,7 +83,7 @@ def recall_lambdas(
     counted[about] = max(upto, first - 1)
     holder = past.calls.get(about) if result and about is not None else None
     updates = [inner for inner in holder.inner if inner.startswith(f"{about}/update_")] if holder is not None else []
-    prefixes = [*updates, *[prefix_of(about, n) for n in range(first, upto + 1)]]
+    prefixes = [*updates, *[f"{prefix_of(about)}_{n}" for n in range(first, upto + 1)]]
     return [ruling for prefix in prefixes for ruling in _did(run, past, prefix)]
 
 

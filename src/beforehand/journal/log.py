@@ -18,7 +18,6 @@ from ..keys import place_of
 from ..messages import LOST, NO_USAGE, Message, Usage
 from ..queues import Queues
 from ..tools import ToolResult
-from .aside import lambdas_so_far
 from .buffer import Buffer
 from .codec import write_answer, write_decision, write_error, write_ruling
 from .details import kept, kept_all
@@ -190,9 +189,10 @@ class RunLog(Stored):
                 data["prompts"] = kept_all(ruling.context.messages)
         if fired := self._new_counts(run):
             data["fired"] = fired
-        if lambdas := lambdas_so_far(run, call_id):
+        beside = call_id is None and run.is_aside
+        if lambdas := self.names.ruled(run, call_id, beside):
             data["lambdas"] = lambdas
-        if call_id is None and run.is_aside:
+        if beside:
             data["beside"] = True
         self.add("ruling", data)
 
@@ -257,7 +257,7 @@ class RunLog(Stored):
             data["decisions"], self._of_chunks = self._of_chunks, []
         if fired := self._new_counts(run):
             data["fired"] = fired
-        if lambdas := lambdas_so_far(run, None):
+        if lambdas := self.names.ruled(run, None):
             data["lambdas"] = lambdas
         self.add("reply", data)
 
@@ -290,6 +290,8 @@ class RunLog(Stored):
         }  # fmt: skip
         if call.parent_id is not None:
             data["parent"] = call.parent_id
+        if call.made_by:
+            data["lambda"] = call.made_by
         self.add("intent", data)
         await self.write(durable=True)
         self.under_way.add(call.id)

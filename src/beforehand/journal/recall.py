@@ -21,7 +21,7 @@ from ..messages import NO_USAGE, Message, Usage
 from ..queues import Queues
 from ..seams import SEAMS
 from ..tools import ToolResult
-from .aside import recall_lambdas, spent
+from .aside import Names, recall_lambdas, spent
 from .codec import message_of, read, read_changes, read_decision, read_error, read_verdict, result_of
 from .past import Item, Past
 from .pastcalls import RecallOfCalls
@@ -85,6 +85,7 @@ class Recall(RecallOfCalls):
     def __init__(self, past: Past | None) -> None:
         super().__init__(past)
         self.live = past is None
+        self.names = Names(past)
         self.intake = Intake()
         self._fired: dict[str, int] = {}
         self._asked_again: tuple[str, int] | None = None
@@ -244,7 +245,9 @@ class Recall(RecallOfCalls):
             return []
         assert self.past is not None
         about = run.parent_call_id if about is None else about
-        return recall_lambdas(run, self.past, about, data["lambdas"], data.get("seam") == "after_tool_call")
+        did = recall_lambdas(run, self.past, about, data["lambdas"], data.get("seam") == "after_tool_call")
+        self.names.ruled(run, about)
+        return did
 
     def _past_ruling_on_line(self, seam: str, stored: int) -> dict[str, Any] | None:
         """The ruling of this seam that comes next, where so many messages have been `stored` by now."""

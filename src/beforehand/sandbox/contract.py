@@ -30,7 +30,11 @@ JSON: TypeAlias = Any
 """A JSON value: None, bool, int, float, str, or lists and dicts of them."""
 
 Bridge: TypeAlias = Callable[[str, JSON], Awaitable[JSON]]
-"""The only way out of a sandbox: called with a method's name and its one argument."""
+"""The only way out of a sandbox: called with a method's name and its one argument.
+
+It may have `methods`, names of its own that a lambda finds, and may be `awaited`: by other calls, which have places while they
+wait, so that this one needs none of theirs.
+"""
 
 METHODS = (
     "fs_read", "fs_write", "fs_list", "fs_delete", "sys_lambda", "sys_get_meta", "sys_set_meta", "sys_delete_meta",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from contextvars import ContextVar
 
 from .contract import Job, LambdaTooManyInside
@@ -28,15 +28,18 @@ class Family:
         self.over = False
 
     @asynccontextmanager
-    async def place(self, job: Job, depth: int) -> AsyncIterator[None]:
-        """A place for a call at this depth, when one is free. Raises `LambdaTooManyInside`."""
+    async def place(self, job: Job, depth: int, awaited: bool = False) -> AsyncIterator[None]:
+        """A place for a call at this depth, when one is free. Raises `LambdaTooManyInside`.
+
+        One that is `awaited` by those who hold the places takes none.
+        """
         if depth >= MAX_DEPTH:
             raise job.error(LambdaTooManyInside, f"was not called: lambdas call lambdas at most {MAX_DEPTH} deep")
         if not self._left:
             why = f"the outermost lambda has led to {self._most} others, which is as many as it may"
             raise job.error(LambdaTooManyInside, f"was not called: {why}")
         self._left -= 1
-        async with self._places[depth - 1]:
+        async with nullcontext() if awaited else self._places[depth - 1]:
             yield
 
 

@@ -25,7 +25,8 @@ from .family import Family, family_here, inside
 from .spares import MOMENT, Spares, Worker
 
 MAX_WORKERS = 64
-"""Calls under way at once on one event loop; the others wait, on their own time. Calls made by calls count in `family`."""
+"""Calls under way at once on one event loop, and as many that others wait for; the rest waits, on its own time. Calls made by
+calls count in `family`."""
 MAX_SPARES = 128
 """Workers of one language that wait for calls. More than there are at once: a burst is served from what waits, and those that
 wait for their place find a worker too. One that waits holds some 9 MB of its own if it is Deno's."""
@@ -99,7 +100,7 @@ class _Pool:
             for language in ("python", "script")
         }
         self._closing: set[asyncio.Future[Any]] = set()
-        self._free = asyncio.Semaphore(MAX_WORKERS)
+        self._free, self._free_awaited = asyncio.Semaphore(MAX_WORKERS), asyncio.Semaphore(MAX_WORKERS)
         self._keeper = self._keep()
         self._kept = False
 
@@ -115,15 +116,15 @@ class _Pool:
         if not self._kept:
             self._kept = True
             await anext(self._keeper)
-        language = _language(job.source)
+        language, awaited = _language(job.source), getattr(job.bridge, "awaited", False)
         with self._spares[language].call():
             here = family_here()
             if here is not None:  # it must not wait for those that wait for it
                 family, depth = here
-                async with family.place(job, depth):
+                async with family.place(job, depth, awaited):
                     inside.set(here)
                     return await self._run(language, job)
-            async with self._free:
+            async with self._free_awaited if awaited else self._free:
                 family = Family(job.limits.suspensions)
                 inside.set((family, 0))  # in the context of the task that does this call, and of what its bridge does
                 try:

@@ -58,6 +58,11 @@ class Bridge(Frozen):
         """The names in `adf` beside the bridge's own."""
         return (*EXCLUDED, *reach.tool_names(self.caller, self.gates))
 
+    @property
+    def awaited(self) -> bool:
+        """Whether lambdas at work may wait for this one: what a run has to tell it tells in order, and this judges some of it."""
+        return len(self.chain) == 1 and self.caller is not None and self.caller.update
+
     async def __call__(self, method: str, argument: Any) -> Any:
         if self.signal is not None and self.signal.aborted:
             raise BridgeRefused("INVALID_STATE", f"adf.{method} was not called: the run was aborted")

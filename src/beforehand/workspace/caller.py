@@ -46,6 +46,11 @@ _leaving: set[asyncio.Future[Any]] = set()
 """What its caller no longer waits for."""
 
 
+def known_as(name: str, seam: str) -> str:
+    """What tells a lambda from others in a record. They have numbers there, and some may be gone or new when it is read."""
+    return f"{name} at {seam}"
+
+
 def _leads_to(run: RunState, call_id: str | None) -> tuple[Any, ...]:
     """The chain that a call comes from. Its progress is judged wherever events are told, which may be far from there."""
     call = run.calls.get(call_id) if call_id is not None else None
@@ -94,24 +99,33 @@ class Caller:
         self.run, self.asking, self.name, self.where, self.seam, self.call_id = run, asking, name, where, seam, call_id
         spec = BY_NAME.get(seam)
         self.about = (None if spec is None or spec.by_tool else _question_in(run)) or call_id
-        self.id = self._numbered(f"{call_id}/update", "update") if update else self._numbered(self.about, "lambda")
+        self.known_as = known_as(name, seam)
+        self.id = self._numbered("update" if update else "lambda")
         self.prefix = self.id if self.about is None else f"{self.about}/{self.id}"
         self._chain = _leads_to(run, call_id) if update else within.get()
-        self.deadline = deadline
+        self.deadline, self.update = deadline, update
         self.failure: RunError | None = None
         self._under_way: dict[asyncio.Future[Any], str] = {}
         self._stopped: set[asyncio.Future[Any]] = set()
         self._made: set[str] = set()
         self._news: asyncio.Future[None] | None = None
 
-    def _numbered(self, among: str | None, kind: str) -> str:
+    def _numbered(self, kind: str) -> str:
         """Its name. A run that goes on after a crash has to give each the name that it had, and asks some of them only:
         so each is counted among those of its own kind, and who acts in no way is not counted."""
         if WATCHING.get() is not None:
             return f"{kind}_0"
-        counted = self.run.lambdas = self.run.lambdas or {}
-        counted[among] = counted.get(among, 0) + 1
-        return f"{kind}_{counted[among]}"
+        run, among = self.run, self.about if kind == "lambda" else f"{self.about}/{kind}"
+        counted = run.lambdas = run.lambdas or {}
+        number = None if run.journal is None else run.journal.names.number(self.about, kind, self.known_as, self._there)
+        number = number or counted.get(among, 0) + 1
+        counted[among] = max(number, counted.get(among, 0))
+        return f"{kind}_{number}"
+
+    def _there(self) -> set[str]:
+        """What the lambdas are known as that this run has."""
+        known = [getattr(hook.fn, "known_as", None) for hook in self.run.hooks.hooks]
+        return {name for name in known if isinstance(name, str)}
 
     @property
     def parent_id(self) -> str:
@@ -154,7 +168,7 @@ class Caller:
 
     def _call(self, call_id: str, tool: Tool, args: Mapping[str, Any]) -> Call:
         call = nested_call(call_id, tool.name, args, self.parent_id)
-        call.tool = tool
+        call.tool, call.made_by = tool, self.known_as
         return call
 
     def _recorded(self) -> Sequence[str]:

@@ -19,7 +19,7 @@ from ..hooks.hook import Hook, HookOptions, unknown_seam
 from ..sandbox import Console, SandboxError, SandboxLimits, call, check_language, close_spares
 from ..seams import BY_NAME, ProviderCall, SeamSpec, Seen
 from .bridge import Bridge
-from .caller import Caller
+from .caller import Caller, known_as
 from .codec import read_request, request_json
 from .decisions import context_json, decisions_of
 from .files import Workspace, split_source
@@ -99,6 +99,7 @@ class LambdaFunction:
     def __init__(self, spec: SeamSpec, workspace: Workspace, path: str, function: str, limits: SandboxLimits) -> None:
         self.spec, self.workspace, self.path, self.function, self.limits = spec, workspace, path, function, limits
         self.__name__ = f"{path}:{function}"
+        self.known_as = known_as(self.__name__, spec.name)
 
     async def __call__(self, context: Any) -> Any:
         deadline = asyncio.get_running_loop().time() + self.limits.wall_time
