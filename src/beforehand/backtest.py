@@ -48,7 +48,8 @@ class Backtest(Frozen, kw_only=True):
     differences: tuple[Difference, ...]
     unreadable: tuple[str, ...] = ()
     unknown: int = 0
-    """How many replies were refused that are on no record, so that what other hooks make of them is not known."""
+    """How many values were refused that are on no record (replies, prompts, results), so that what other hooks make of them is
+    not known."""
 
     def count(self, kind: str) -> int:
         return sum(difference.kind == kind for difference in self.differences)

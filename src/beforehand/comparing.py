@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from .contexts import digest_of
-from .decisions import Answer, Continue, Replace
+from .decisions import Answer, Block, Continue, Replace
 from .errors import HookFailed
 from .events import DecisionRecord
 from .frozen import canonical
@@ -44,10 +44,15 @@ class Made(NamedTuple):
         """Whether the value is not what it was any more, or was not to be."""
         return self.refused or bool(self.ruling.changes)
 
+    @property
+    def withheld(self) -> bool:
+        """Whether the value was kept from whoever would have had it: a hook failed over it."""
+        return self.failed is not None or isinstance(self.ruling.verdict, Block)
+
     def was_given_another(self, spec: SeamSpec, context: Any) -> bool:
-        """Whether the hooks rewrote what they were given, and that was another value than the one in `context`."""
+        """Whether the hooks had their say about another value than the one in `context`, which is what became of it."""
         given = next((d.digest for d in self.decisions if d.digest is not None), None)
-        return bool(self.ruling.changes) and spec.value is not None and given != digest_of(spec.value(context))
+        return given is not None and spec.value is not None and given != digest_of(spec.value(context))
 
     @property
     def as_far_as_known(self) -> Made:

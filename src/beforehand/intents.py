@@ -67,10 +67,12 @@ async def hold_to_record(run: RunState, call: Call) -> None:
     past = run.journal.past_call(call.id)
     if past is None:
         return
-    answered = call.outcome == "answered" and past.outcome is not None  # what the hook gave may not be on record
-    if not answered and (past.intent is None or run.journal.rehearsal):
+    # What the hook gave that answered may not be on record, nor what the tool said of arguments that it does not take.
+    as_then = past.outcome is not None and past.outcome["outcome"] == call.outcome
+    known = (call.outcome == "answered" and past.outcome is not None) or (run.journal.rehearsal and as_then)
+    if not known and (past.intent is None or run.journal.rehearsal):
         return
-    if not answered:
+    if not known:
         _repeat_rulings(run, call.id, past)
     if not _is_over(run, call, past):
         await run.journal.go_live(run)
@@ -175,13 +177,15 @@ async def begin_once(run: RunState, call: Call) -> bool:
 
 def _is_over(run: RunState, call: Call, past: Any) -> bool:
     """Give a call the outcome that it has on record, if it has one."""
+    raw = past.outcome is not None and "raw" in past.outcome
     outcome = run.journal.past_outcome(run, call.id)
     if outcome is None:
         return False
     call.outcome, call.result = outcome
     if run.journal.rehearsal:  # other hooks are to see what it gave
         run.tools_run += past.intent is not None
-        call.edits = 0
+        if not raw:
+            call.edits = 0  # that a person changed it is said in the result on record
     else:
         call.recalled = True
         _recall(run, call.id, past)

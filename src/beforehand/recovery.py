@@ -80,6 +80,7 @@ async def recover(run: RunState, incoming: list[Message], turns: Turns) -> None:
     """
     attempts: Attempts = run.attempts
     since, remedied = run.first_message, set[ErrorClass]()
+    most: int = run.plan.recovery.max_attempts  # type: ignore[union-attr]
     while run.error is not None:
         error, showed = run.error, _showed_text(run)
         kind = classify(run, error)
@@ -93,6 +94,7 @@ async def recover(run: RunState, incoming: list[Message], turns: Turns) -> None:
         remedy = kind in REMEDIES and kind not in remedied and run.plan.recovery.auto_retry  # type: ignore[union-attr]
         if run.journal is not None and (again := run.journal.past_retry()) is not None:
             _went_on(run, attempts, again)
+            most = again.get("of", most)
         elif remedy:
             await _note(run, f"{kind}_retry", REMEDIES[kind])
         else:
@@ -110,9 +112,9 @@ async def recover(run: RunState, incoming: list[Message], turns: Turns) -> None:
             run.separate(without_images(messages) if kind == "image" else calls_as_text(messages))
             incoming[:] = [_told_as_text()] if kind == "tool_mismatch" else []
         elif kind != "transient":
-            incoming[:] = [*(m for m in incoming if _still_due(run, m)), _notice(run, attempts.failures)]
+            incoming[:] = [*(m for m in incoming if _still_due(run, m)), _notice(attempts.failures, most)]
         if run.journal is not None and run.journal.live:
-            run.journal.retried(_announced(run), attempts.failures, attempts.last)
+            run.journal.retried(_announced(run), attempts.failures, most, attempts.last)
         run.stop_reason, run.error, run.reason = None, None, None
         run.poll_first, run.resend, run.askers = True, False, ()
         await turns(run, incoming)
@@ -206,8 +208,7 @@ def is_notice(message: Message) -> bool:
     return type(message.content) is str and message.content.startswith(TURN_ERROR)
 
 
-def _notice(run: RunState, attempt: int) -> UserMessage:
-    most = run.plan.recovery.max_attempts  # type: ignore[union-attr]
+def _notice(attempt: int, most: int) -> UserMessage:
     text = f"{TURN_ERROR}structural recovery retry {attempt} of {most}: the turn failed before an answer, and is tried again."
     return UserMessage(text, origin="hook")
 

@@ -10,9 +10,11 @@ from functools import cached_property
 from typing import Any
 
 from .calls import Call, RecordEnds, nested_call
+from .errors import Aborted
 from .frozen import EMPTY_DICT, FrozenDict, freeze, thaw
 from .hooks.registry import HookSet
-from .journal.past import Past
+from .journal.codec import message_of
+from .journal.past import BEFORE_CALLS, Past
 from .journal.pastcalls import PastCall
 from .journal.recall import PastReply, PastRuling, Recall
 from .limits import Limits, Recovery
@@ -38,6 +40,7 @@ class Rehearsal(Recall):
     def __init__(self, past: Past, depth: int = 0) -> None:
         """`depth` is 1 for the run of a sub-agent, 2 for that of a sub-agent's sub-agent, and so on."""
         super().__init__(past)
+        self._waiting = past.waiting()
         self._around = AROUND * depth
         self._counts_now = dict.fromkeys(self._outermost(past.fired), 0) | self._outermost(past.start.get("fired", {}))
         self.counts = self._counts_now
@@ -53,7 +56,16 @@ class Rehearsal(Recall):
 
     def past_ruling(self, run: Any, seam: str, call_id: str | None) -> PastRuling | None:
         self.counts = dict(self._counts_now)
+        if call_id is not None and self._was_aborted_before(seam, call_id):
+            raise Aborted("aborted before its hooks were asked")
         return super().past_ruling(run, seam, call_id)
+
+    def _was_aborted_before(self, seam: str, call_id: str) -> bool:
+        """Whether a call was aborted before it came to this seam."""
+        call = self.past_call(call_id)
+        if call is None or call.intent is not None or call.outcome is None or seam not in BEFORE_CALLS:
+            return False
+        return call.outcome["outcome"] == "aborted" and not call.rulings.get(seam)
 
     def past_reply(self, run: Any) -> PastReply | None:
         self.counts = dict(self._counts_now)
@@ -62,6 +74,13 @@ class Rehearsal(Recall):
     def begin(self, run: Any) -> None:
         run.journal = self
         self.refill(run)
+
+    def requeue(self, run: Any, taken: Sequence[int | None] = ()) -> None:
+        """What no turn took was in the queues, and hooks at 2 saw it."""
+        for number, written in self._waiting.items():
+            if number not in taken:
+                message = message_of(written)
+                (run.queues.steering if message.origin == "steer" else run.queues.follow_up).append(message)
 
     async def go_live(self, run: Any) -> None:
         raise RecordEnds

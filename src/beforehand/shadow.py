@@ -28,7 +28,7 @@ from .hooks.group import narrowed
 from .hooks.hook import Hook
 from .hooks.registry import HookSet
 from .messages import LOST, AssistantMessage
-from .seams import BY_NAME, IncomingMessage, RunStart, SeamSpec
+from .seams import BY_NAME, IncomingMessage, RunStart, SeamSpec, TurnStart
 from .stream.guard import Guard, Interrupted
 
 logger = logging.getLogger("beforehand")
@@ -92,7 +92,7 @@ class Words(NamedTuple):
 class Shadow:
     """The hooks in the shadow of one run. `again` says that the run is on record, and goes over its past only.
 
-    Of a reply, and of most results, the record holds what hooks have made of it, and not what they were given. Such a value
+    Of a reply, a prompt and most results the record holds what hooks have made of it, and not what they were given. Such a value
     is put to other hooks as it is; hooks that are `same` (by seam) are taken to decide as they did, and what a record does
     not hold at all is counted in `unknown`. `rules` are those among them that may fire only so often.
 
@@ -145,27 +145,31 @@ class Shadow:
         """
         if spec.kind == "save" or (self.own is not None and not spec.inherited) or (self.again and spec.value is None):
             return
+        mine, given, hooks = Made(*decided), context, getattr(self.hooks, spec.name)
         if self.again and _is_lost(context):
-            self._gone(run, spec, Made(*decided))
+            self._gone(run, spec, mine, hooks)
             return
-        self.judged += 1
         self._count_as_then(run)
-        hooks = getattr(self.hooks, spec.name)
         if spec.by_tool and hooks:
             call = context.call if spec.name == "after_tool_call" else context
             hooks = self.hooks.for_tool(spec.name, call.tool.name)
             if self.hooks.grouped and spec.name == "before_tool_call":
                 hooks = narrowed(hooks, context)
-        mine, given = Made(*decided), context
         if spec.name == "before_tool_call" and (first := self._before.pop(context.call_id, None)) is not None:
             mine = Made(first.ruling.beside(spec, mine.ruling.heard, {}), [*first.decisions, *mine.decisions], mine.failed)
-        if altered or (self.again and spec.name == "after_tool_call" and mine.was_given_another(spec, context)):
-            if spec.name in self.same:
+        another = altered or (self.again and mine.was_given_another(spec, context))
+        if another and spec.name in self.same:
+            self.judged += 1
+            return
+        if another and spec.name in _MADE_ON_RECORD:
+            if spec.name == "after_tool_call" and mine.withheld:
+                self._gone(run, spec, mine, hooks, context.call_id)
                 return
             if hooks:
                 mine = mine.as_far_as_known
             else:
                 given = mine.before_it(context)
+        self.judged += 1
         aside = Aside(self, run)
         theirs = Made(Ruling(given, {}), aside.decisions)
         if hooks:
@@ -187,13 +191,14 @@ class Shadow:
             self._rules.set_counts(run.journal.counts)
 
     def _note(
-        self, run: Any, spec: SeamSpec, kind: Kind, context: Any, words: Words, by: Sequence[DecisionRecord]
-    ) -> None:
+        self, run: Any, spec: SeamSpec, kind: Kind, context: Any, words: Words, by: Sequence[DecisionRecord],
+        call: str | None = None,
+    ) -> None:  # fmt: skip
         last = by[-1] if by else None
         value = None if context is None or spec.value is None else spec.value(context)
         about = "" if value is None or spec.name in _LONG else canonical(value).decode(errors="replace")[:200]
         difference = Difference(
-            kind=kind, seam=spec.name, run_id=run.run_id, loop=run.loop, turn=run.turn, call_id=getattr(context, "call_id", None),
+            kind=kind, seam=spec.name, run_id=run.run_id, loop=run.loop, turn=run.turn, call_id=getattr(context, "call_id", call),
             decided=words.decided, would=words.would, hook=last.hook if last else None, where=last.where if last else None,
             about=about, digest=None if value is None else digest_of(value),
         )  # fmt: skip
@@ -214,20 +219,19 @@ class Shadow:
     async def read_again(self, run: Any, reply: Any) -> None:
         """A recorded reply: its text as the stages let it pass, then the whole message. What they held back is not on record."""
         self._count_as_then(run)
-        message, chunks = reply.message, self._made_of_chunks(reply)
-        if "on_chunk" not in self.same or not chunks.touched:
+        message, ruled, chunks = reply.message, reply.ruling, self._made_of_chunks(reply)
+        if "on_chunk" not in self.same or not (chunks.touched or (ruled is not None and ruled.changes)):
             if chunks.refused or (chunks.touched and not self.hooks.on_chunk):
-                self._gone(run, ON_CHUNK, chunks)
+                self._gone(run, ON_CHUNK, chunks, self.hooks.on_chunk)
             elif message is not None:
                 await self._feed(run, message, chunks)
-        ruled = reply.ruling
         if message is not None and (message.content or message.stop_reason not in ("error", "aborted")):
             if ruled is not None or self.hooks.on_message:
                 context = IncomingMessage(run.info, message, message.origin, 0, run.history.view())
                 mine = _made_of(ruled, context)
                 await self.judge(run, ON_MESSAGE, context, mine, altered=mine.touched)
         elif ruled is not None and (mine := _made_of(ruled, None)).refused:
-            self._gone(run, ON_MESSAGE, mine)
+            self._gone(run, ON_MESSAGE, mine, self.hooks.on_message)
 
     def _made_of_chunks(self, reply: Any) -> Made:
         """What stages made of a reply, of which the record tells only who decided."""
@@ -238,18 +242,18 @@ class Shadow:
             ruling = ruling._replace(verdict=Interrupt(stop.reason))
         return Made(ruling, made, failed and HookFailed(failed.hook, failed.seam, failed.where, failed.reason or ""))
 
-    def _gone(self, run: Any, spec: SeamSpec, mine: Made) -> None:
+    def _gone(self, run: Any, spec: SeamSpec, mine: Made, hooks: Sequence[Hook], call_id: str | None = None) -> None:
         """Note what would be otherwise about a value that is not on record: it is sure where no hook would be asked."""
         if spec.name in self.same:
             return
-        if getattr(self.hooks, spec.name):
+        if hooks:
             self.unknown += 1
             return
         theirs = Made(Ruling(None, {}), ())
         theirs = theirs.beside(spec, mine, self.own) if self.own else theirs
         kind = compare(mine, theirs)
         if kind is not None:
-            self._note(run, spec, kind, None, Words(str(mine), str(theirs), (mine.kept, theirs.kept)), ())
+            self._note(run, spec, kind, None, Words(str(mine), str(theirs), (mine.kept, theirs.kept)), (), call_id)
 
     async def _feed(self, run: Any, message: AssistantMessage, made: Made) -> None:
         twin = self.twin(run, Guard((), run.info, message.id, ask=_never, fail=_never, max_hold=None), message.id, None)
@@ -263,7 +267,9 @@ class Shadow:
 
 def _is_lost(context: Any) -> bool:
     """Whether it is about a message that hooks were asked about, and that is not on record."""
-    about = context.messages if isinstance(context, RunStart) else (getattr(context, "message", None),)
+    about: Sequence[Any] = (getattr(context, "message", None),)
+    if isinstance(context, RunStart | TurnStart):
+        about = context.messages if isinstance(context, RunStart) else context.incoming
     return any([message is not None and message.text == LOST for message in about])
 
 
@@ -351,6 +357,9 @@ def _made_of(ruled: Any, context: Any) -> Made:
     heard = [(verdict, Gone(name, where)) for verdict, name, where in ruled.heard]
     return Made(ruling.beside(ON_MESSAGE, heard, ruled.changes), ruled.decisions, ruled.failed)  # type: ignore[arg-type]
 
+
+_MADE_ON_RECORD = frozenset({"on_message", "after_tool_call"})
+"""Seams of which the record holds what the hooks made of a value, and not always the value."""
 
 _LONG = frozenset({"on_chunk", "before_provider_call", "authorize_request", "transform_context", "convert_to_llm"})
 """Seams whose value is too long to be shown, or none by itself."""

@@ -10,7 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from beforehand import Agent, Block, Drop, Hook, Interrupt, Queue, Replace, Resend, Text, hook, tool
+from beforehand import (
+    Agent, Block, Drop, End, Hook, Interrupt, Queue, Recovery, Replace, Resend, Text, UserMessage, hook, tool,
+)  # fmt: skip
 from beforehand.backtest import Backtest, backtest
 from beforehand.errors import HookFailed
 from beforehand.hooks.registry import HookSet
@@ -59,6 +61,10 @@ CASES: dict[str, tuple[Hook, str]] = {
     "13 turns round": (hook.after_tool_call(lambda o: Replace(is_error=not o.is_error)), "rewritten_differently"),
     "13 interrupts": (hook.after_tool_call(lambda o: Interrupt("no")), "newly_allowed"),
     "13 fails": (hook.after_tool_call(lambda o: o.nothing), "newly_allowed"),
+    "13 fails over this one": (hook.after_tool_call(lambda o: o.nothing if o.text == "paid 3" else None), "newly_allowed"),
+    "10 appends to the prompt": (
+        hook.on_message(lambda m: appended(m) if m.origin == "prompt" else None), "rewritten_differently"
+    ),
 }
 
 
@@ -87,6 +93,76 @@ async def test_the_same_hook_changes_nothing_and_its_absence_what_it_did(case: s
     assert {d.would for d in without.differences} == {"let pass"}
 
 
+async def test_pieces_are_not_judged_anew_by_what_the_same_hooks_made_of_the_whole(tmp_path: Path) -> None:
+    never = hook.on_chunk(of_text(lambda c: Interrupt("no") if "checked" in c.pending else None))
+    mine = [never, hook.on_message(of_model(appended))]
+    journal = await recorded(tmp_path / "runs.db", *mine)
+    assert (await put(journal, *mine)).differences == ()
+
+
+@pytest.mark.parametrize("others", [0, 1])
+async def test_a_turn_that_was_ended_over_a_prompt_that_is_on_no_record_is_judged_as_it_was(tmp_path: Path, others: int) -> None:
+    ends = hook.before_turn(lambda t: End("no") if any(m.text == "go" for m in t.incoming) else None)
+    other = hook.before_turn(lambda t: None)
+    judges = hook.on_message(lambda m: None)
+    journal = await recorded(tmp_path / "runs.db", ends, judges)
+
+    same, changed = await put(journal, ends, judges), await put(journal, *[other] * others, judges)
+
+    assert (same.differences, same.unknown) == ((), 0)
+    assert ([d.kind for d in changed.differences], changed.unknown) == (["newly_allowed"] * (1 - others), others)
+
+
+async def test_a_hook_at_2_is_asked_about_what_waited_when_the_run_ended(tmp_path: Path) -> None:
+    @tool
+    async def work() -> str:
+        talk.steer("please stop")
+        return "worked"
+
+    stops = hook.before_turn(lambda t: End("as they wish") if any(m.text == "please stop" for m in t.incoming) else None)
+    agent = Agent(model=ScriptedModel([tool_call("work")]), tools=[work], hooks=[stops], journal=tmp_path / "runs.db")
+    talk = agent.conversation()
+    assert (await talk.run("go")).stop_reason == "ended"
+
+    assert (await put(agent.plan.journal, stops)).differences == ()
+    otherwise = hook.before_turn(lambda t: End("another word") if any("stop" in m.text for m in t.incoming) else None)
+    assert [d.kind for d in (await put(agent.plan.journal, otherwise)).differences] == ["refused_differently"]
+
+
+@pytest.mark.parametrize("most", [2, 7])
+async def test_a_turn_that_was_tried_again_is_told_as_it_was(tmp_path: Path, most: int) -> None:
+    async def at_once(seconds: float) -> None:
+        """Nobody waits."""
+
+    fails = iter([True])
+    broken = hook.before_provider_call(lambda c: c.nothing if next(fails, False) else None)
+    upper = hook.transform_context(lambda c: Replace(messages=[UserMessage(m.text.upper()) for m in c.messages]))
+    journal = await recorded(tmp_path / "runs.db", broken, upper, recovery=Recovery(max_attempts=most, sleep=at_once))
+
+    report = await put(journal, upper)
+
+    assert report.values > 4
+    assert [(d.kind, d.seam) for d in report.differences] == [("newly_allowed", "before_provider_call")]
+
+
+async def test_a_refusal_by_the_tool_itself_is_read_as_it_was(tmp_path: Path) -> None:
+    short = hook.transform_context(lambda c: Replace(messages=[UserMessage(m.text[:90]) for m in c.messages]))
+    model = ScriptedModel([tool_call("pay", {"amount": "much"}), text("done")])
+    agent = Agent(model=model, tools=[pay], hooks=[short], journal=tmp_path / "runs.db")
+    await agent.run("go")
+    assert "expected an integer" in model.requests[1].messages[-1].text
+    assert (await put(agent.plan.journal, short)).differences == ()
+
+
+async def test_no_gate_is_asked_about_a_call_that_was_aborted_before_it_came_so_far(tmp_path: Path) -> None:
+    agent = Agent(model=ScriptedModel([tool_call("pay", {"amount": 3})]), tools=[pay], journal=tmp_path / "runs.db")
+    talk = agent.conversation()
+    talk.on("message_end", lambda event: talk.abort() if event.message.role == "assistant" else None)
+    result = await talk.run("go")
+    assert (result.stop_reason, result.messages[-1].outcome) == ("aborted", "aborted")
+    assert (await put(agent.plan.journal, hook.before_tool_call(lambda call: Block("new")))).differences == ()
+
+
 async def test_a_sub_agents_own_hooks_at_replies_stand(tmp_path: Path) -> None:
     for number, (own, _) in enumerate(CASES.values()):
         child = Agent(model=ScriptedModel([text("child")]), hooks=[own], name="child")
@@ -108,7 +184,7 @@ async def test_what_was_refused_and_is_nowhere_is_counted_where_others_would_be_
     journal.close()
     (tmp_path / "other.py").write_text("from beforehand import hook\n@hook.on_chunk\ndef other(chunk):\n    return None\n")
     shown = beforehand("backtest", "--journal", str(tmp_path / "runs.db"), "--hooks", str(tmp_path / "other.py"))
-    assert "1 reply was refused and is on no record" in shown.stdout
+    assert "1 value was refused and is on no record" in shown.stdout
     as_json = beforehand("backtest", "--journal", str(tmp_path / "runs.db"), "--hooks", str(tmp_path / "other.py"), "--json")
     assert json.loads(as_json.stdout)["unknown"] == 1
 

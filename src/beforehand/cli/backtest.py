@@ -48,7 +48,7 @@ async def run_backtest(journal: Store, hooks: tuple[Path, ...], since: int, as_j
 def _print(report: Backtest, examples: int) -> None:
     print(f"{report.runs} run{'' if report.runs == 1 else 's'}, {report.values} values at gate and shape seams")
     if report.unknown:
-        refused = "1 reply was refused and is" if report.unknown == 1 else f"{report.unknown} replies were refused and are"
+        refused = "1 value was refused and is" if report.unknown == 1 else f"{report.unknown} values were refused and are"
         print(f"{refused} on no record: what these hooks would have made of that is not known")
     if not report.differences:
         print("no change")

@@ -275,9 +275,9 @@ class RunLog(Stored):
         """The first `cut` messages are to become a summary, since the next request would have so many tokens."""
         self.add("compacting", {"messages": cut, "tokens": tokens})
 
-    def retried(self, note: DecisionRecord, failures: int, last: tuple[str, str, str] | None) -> None:
+    def retried(self, note: DecisionRecord, failures: int, most: int, last: tuple[str, str, str] | None) -> None:
         """A failed turn is tried again. `note` says how that was announced, the rest how many failed in a row, and on what."""
-        self.add("retried", {"verdict": note.verdict, "reason": note.reason, "failures": failures, "last": last})
+        self.add("retried", {"verdict": note.verdict, "reason": note.reason, "failures": failures, "of": most, "last": last})
 
     # --- calls ---
 
