@@ -55,17 +55,18 @@ async def shape_and_gate(run: RunState, call: Call, batch: Batch, args: FrozenDi
             asked = narrowed(gates, call.context) if hooks.grouped else gates
             ruling = await dispatch(run, GATE, asked, call.context)
             if run.journal is not None and (new := run.journal.not_asked(call, asked)):
-                ruling = await _ask_new(run, [hook for hook in new if hook.where != UNSEEN], ruling)
+                ruling = await _ask_new(run, call, [hook for hook in new if hook.where != UNSEEN], ruling)
             await _apply_gate(run, call, batch, ruling, approved)
     except HookFailed as error:  # on_error="abort"
         call.failure = error
         call.settle("blocked", str(error))
 
 
-async def _ask_new(run: RunState, gates: Sequence[Hook], ruling: Ruling) -> Ruling:
+async def _ask_new(run: RunState, call: Call, gates: Sequence[Hook], ruling: Ruling) -> Ruling:
     """A call that was ruled on before the process ended, and has not begun, passes gates that are new since then as well."""
     if not gates or (ruling.verdict is not None and not isinstance(ruling.verdict, Ask)):
         return ruling
+    run.journal.asks_beside(call)
     return ruling.beside(GATE, (await dispatch(run, GATE, gates, ruling.context)).heard, {})
 
 
