@@ -299,8 +299,9 @@ def refuse_changes(recorded: Recorded, tools: Sequence[Any], hooks: HookSet) -> 
 
 async def _begin_again(run: RunState, recorded: Recorded) -> None:
     past = recorded.past
-    changed = differences(past.start, run.plan.tools, each_hook(run.hooks))
+    changed, more = differences(past.start, run.plan.tools, each_hook(run.hooks)), {}
     if changed:
+        more = {"hooks": prints_of(each_hook(run.hooks))}
         logger.warning("run %s goes on, but not as it began: %s", recorded.run_id, "; ".join(changed))
     run.set_id(recorded.run_id)
     run.use_limits(recorded.limits)
@@ -312,7 +313,7 @@ async def _begin_again(run: RunState, recorded: Recorded) -> None:
     log = RunLog(recorded.journal, recorded.head, past)
     log.inside = await recorded.journal.reading(decisions_inside, recorded.journal, recorded.run_id, past)
     _intake(run, log, past.start["prompts"])
-    log.add("resumed", {"pid": os.getpid(), "changed": changed})
+    log.add("resumed", {"pid": os.getpid(), "changed": changed, **more})
     await log.write()
     log.begin(run)
 

@@ -15,9 +15,9 @@ from .contexts import digest_of
 from .decisions import Interrupt
 from .errors import JournalError
 from .frozen import freeze
-from .hooks.dispatch import repeat_effects
+from .hooks.dispatch import Gone, Ruling, repeat_effects
 from .messages import ToolCall
-from .seams import PendingCall, RunInfo
+from .seams import BY_NAME, PendingCall, RunInfo
 from .state import RunState
 from .tools import InvalidArguments, Tool, ToolResult, tool
 
@@ -115,8 +115,9 @@ def _repeat_rulings(run: RunState, call_id: str, past: Any) -> None:
 
 
 def _lost(run: RunState, call: Call, past: Any) -> None:
-    """Settle a call whose outcome was lost: as a person has said, else as uncertain."""
+    """Settle a call whose outcome was lost: as a person has said, else as uncertain. What came of those made inside it holds."""
     run.tools_run += 1
+    _recall_inside(run, call.id, past)
     if (said := run.journal.settlement(call.id)) is not None:
         call.outcome, call.result = "failed" if said.is_error else "ran", said
         return
@@ -268,6 +269,13 @@ def _recall(run: RunState, call_id: str, past: Any) -> None:
     run.hook_queue += run.journal.past_queue(past)
     for note in past.notes:
         run.note(note["verdict"], note["reason"], call_id, True, **{name: note[name] for name in ("hook", "where", "seam")})
+    _recall_inside(run, call_id, past)
+    run.decisions += [d for d in run.journal.inside.get(call_id, ()) if d not in run.decisions]
+    _what_hooks_wanted(run, call_id, "after_tool_call")
+
+
+def _recall_inside(run: RunState, call_id: str, past: Any) -> None:
+    """The same of the calls that were made inside a call."""
     for inner_id in past.inner:
         inner = run.journal.past_call(inner_id)
         if inner.outcome is None:
@@ -280,8 +288,6 @@ def _recall(run: RunState, call_id: str, past: Any) -> None:
         _recall(run, inner_id, inner)
         if result.usage is not None:
             run.add_usage(result.usage, "")
-    run.decisions += [d for d in run.journal.inside.get(call_id, ()) if d not in run.decisions]
-    _what_hooks_wanted(run, call_id, "after_tool_call")
 
 
 def _what_hooks_wanted(run: RunState, call_id: str, seam: str) -> None:
@@ -290,9 +296,10 @@ def _what_hooks_wanted(run: RunState, call_id: str, seam: str) -> None:
     if past is None:
         return
     repeat_effects(run, past)
-    for verdict, _, _ in past.heard:
-        if isinstance(verdict, Interrupt):
-            run.interrupted_by(verdict)
+    heard = [(verdict, Gone(*by)) for verdict, *by in past.heard]
+    ruling = Ruling(None, {}).beside(BY_NAME[seam], heard, {})  # type: ignore[arg-type]
+    if isinstance(ruling.verdict, Interrupt):  # one beside a block interrupts nothing
+        run.interrupted_by(ruling.verdict)
 
 
 def replay_policy(run: RunState, call: Call) -> tuple[str, str]:

@@ -91,6 +91,18 @@ async def test_f30_the_person_sees_what_will_run_and_that_is_what_runs(tmp_path:
     assert (first.did, second.did, results(result)) == ([], ["transfer 50 a"], {"c": "sent 50 to a"})
 
 
+async def test_a_question_that_an_edit_leads_back_to_is_put_again_and_can_be_answered(tmp_path: Path) -> None:
+    """The hooks at 11 make of what a person wrote what had been asked about, and the hooks at 12 ask about it once more."""
+    model, hooks = after(tool_call("transfer", {"amount": 100}, id="c")), [CLAMP, ask("transfer")]
+    await Process(tmp_path, model, hooks).agent.run("go", run_id="R")
+    (again,) = (await Process(tmp_path, model, hooks).agent.resume("R", {"c": Edit({"amount": 70})})).pending
+    assert dict(again.args)["amount"] == 50
+    assert [question.pending.call_id for question in waiting(journal(tmp_path))] == ["c"]
+    third = Process(tmp_path, model, hooks)
+    result = await third.agent.resume("R", {"c": Approve()})
+    assert (result.stop_reason, third.did) == ("completed", ["transfer 50 a"])
+
+
 async def test_f30_a_hook_that_is_gone_does_not_let_the_original_arguments_run(tmp_path: Path) -> None:
     model = after(tool_call("transfer", {"amount": 100}, id="c"))
     await Process(tmp_path, model, [CLAMP, ask("transfer")]).agent.run("go", run_id="R")

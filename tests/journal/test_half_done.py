@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from beforehand import (
-    Agent, Answer, Block, Continue, End, Hook, HookFailed, Interrupt, Limits, Queue, Recovery, Replace, Steer,
+    Agent, Answer, Ask, Block, Continue, End, Hook, HookFailed, Interrupt, Limits, Queue, Recovery, Replace, Steer,
     ToolContext, UserMessage, tool,
 )  # fmt: skip
 from beforehand.errors import RunChanged, RunError
@@ -599,6 +599,24 @@ async def test_an_answer_that_is_not_on_record_does_not_hide_a_refusal_beside_it
         was = await whole.run("go", run_id="R")
     path = cut_after(tmp_path / "whole.db", lambda r: r.data.get("seam") == "before_tool_call")
     assert await told(payer(path, looks)) == ([m.text for m in was.messages[2:]], [])
+
+
+async def test_a_question_beside_an_answer_that_is_not_on_record_is_not_lost_with_the_hook_that_asked(tmp_path: Path) -> None:
+    """All are asked again, and the one who answered says nothing by now: then nobody would have let it pass."""
+
+    def asks(call: Any) -> Any:
+        return Ask("May it?")
+
+    def passes(call: Any) -> None:
+        """What `mocks` says by now."""
+
+    passes.__name__ = "mocks"
+    async with payer(tmp_path / "whole.db", mocks, asks) as whole:
+        await whole.run("go", run_id="R")
+    path = cut_after(tmp_path / "whole.db", lambda r: r.data.get("seam") == "before_tool_call")
+    said, paid = await told(payer(path, passes))
+    assert said[0].startswith("Not run: hook 'asks' had asked a person about this call, an answer beside that is not on record")
+    assert paid == []
 
 
 async def test_what_a_hook_says_once_its_answer_was_lost_is_all_that_counts(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from beforehand import (
-    Agent, Answer, Approve, Ask, Block, Deny, Edit, Hook, HookFailed, Queue, Replace, Steer, ToolContext, tool,
+    Agent, Answer, Approve, Ask, Block, Deny, Edit, Hook, HookFailed, Queue, Replace, Steer, ToolContext, UserMessage, tool,
 )  # fmt: skip
 from beforehand.backtest import backtest
 from beforehand.hooks.registry import HookSet
@@ -246,6 +246,28 @@ async def test_what_gates_said_of_a_call_that_a_person_changed_is_a_ruling_of_it
             result = await bank.agent.resume("R")
         assert asked == [], length
         assert [m.text for m in result.messages if m.role == "assistant"] == ["", "eve is new", "done"], length
+async def test_what_gates_said_of_a_call_that_a_person_changed_is_not_asked_again_where_none_is_new(tmp_path: Path) -> None:
+    """Nor is it taken for a part of what they said of the call as it was."""
+    says = Says(None)
+
+    def told(call: Any) -> Any:
+        says(call)
+        return [Queue(UserMessage(f"about {call.args['to']}")), *([Ask("May it?")] if call.args["to"] == "ann" else [])]
+
+    async with Bank(tmp_path / "runs.db", gate("asks", told)) as bank:
+        await bank.agent.run("go", run_id="R")
+    async with Bank(tmp_path / "runs.db", gate("asks", told)) as bank:
+        whole = await bank.agent.resume("R", {"ann": Edit({"to": "eve"})})
+    assert [message.text for message in whole.messages if message.role == "user"] == ["go", "about ann", "about eve", "about bob"]
+    records = all_records(tmp_path / "runs.db")
+    again = next(r.n for r in records if r.kind == "ruling" and r.data["args"] == {"to": "eve"})
+    for length in range(again, len(records)):
+        cut(records[:length], {"R": None}, tmp_path / f"{length}.db").close()
+        says.asked.clear()
+        async with Bank(tmp_path / f"{length}.db", gate("asks", told)) as bank:
+            messages = (await bank.agent.resume("R")).messages
+        assert says.asked == [], length
+        assert [m.text for m in messages if m.role == "user"] == [m.text for m in whole.messages if m.role == "user"], length
 
 
 @pytest.mark.parametrize("seam", ["prepare_tool_call", "before_tool_call"])
@@ -285,6 +307,29 @@ async def test_a_call_that_a_person_changed_does_not_run_as_it_was_where_a_hook_
         async with Bank(tmp_path / f"{length}.db", *hooks) as bank:
             await bank.agent.resume("R")
         assert bank.paid == ["eve"], length
+
+
+@pytest.mark.parametrize("seam", ["prepare_tool_call", "before_tool_call"])
+@pytest.mark.parametrize(("verdict", "said"), [(NEVER, "never since today"), (Answer("as if"), "as if")])
+async def test_nobody_is_asked_about_a_call_that_was_settled_when_those_who_failed_over_it_were_gone(
+    tmp_path: Path, seam: Any, verdict: Any, said: str
+) -> None:
+    fails = Says(RuntimeError("broken"))
+    hook, others = Hook(seam=seam, fn=fails, name="fails", on_error="abort"), gate("others", Says(verdict))
+    async with Bank(tmp_path / "runs.db", hook) as bank:
+        with pytest.raises(HookFailed):
+            await bank.agent.run("go", run_id="R")
+    async with Bank(tmp_path / "runs.db", others) as bank:
+        whole = await bank.agent.resume("R")
+    assert [m.text for m in whole.messages if m.role == "tool"] == [said] * 2
+    records = all_records(tmp_path / "runs.db")
+    last = [r.n for r in records if r.kind == "outcome" and r.data["call"] == "bob"][-1]
+    fails.asked.clear()
+    for length in range(last, len(records)):
+        cut(records[:length], {"R": None}, tmp_path / f"{length}.db").close()
+        async with Bank(tmp_path / f"{length}.db", hook, others) as bank:
+            assert (await bank.agent.resume("R")).messages == whole.messages, length
+        assert (bank.paid, fails.asked) == ([], []), length
 
 
 @pytest.mark.parametrize("name", ["guard", "<lambda>"])
@@ -343,3 +388,40 @@ async def test_how_often_a_new_rule_has_fired_counts_across_another_resume(tmp_p
         cut(records[:length], {"R": None}, tmp_path / f"{length}.db").close()
         async with Bank(tmp_path / f"{length}.db", source) as bank:  # type: ignore[arg-type]
             assert (await bank.agent.resume("R")).messages == whole.messages, length
+
+
+async def test_a_gate_without_a_name_is_new_once(tmp_path: Path) -> None:
+    """Whoever goes on after that finds that it was asked, though it was not there when the run began."""
+    said = Says([Queue(UserMessage("seen"))])
+    async with Bank(tmp_path / "runs.db", ASKS) as bank:
+        await bank.agent.run("go", run_id="R")
+    async with Bank(tmp_path / "runs.db", ASKS, gate("<lambda>", said)) as bank:
+        whole = await bank.agent.resume("R", YES)
+    assert said.asked == [{"to": "ann"}, {"to": "bob"}]
+    records = all_records(tmp_path / "runs.db")
+    for length in range(next(r.n for r in records if r.data.get("hooks") == ["<lambda>"]), len(records)):
+        known = {r.data["call"] for r in records[:length] if r.data.get("hooks") == ["<lambda>"]}
+        path = tmp_path / f"{length}.db"
+        cut(records[:length], {"R": None}, path).close()
+        said.asked.clear()
+        async with Bank(path, ASKS, gate("<lambda>", said)) as bank:
+            again = await bank.agent.resume("R")
+        assert {call["to"] for call in said.asked} == {"ann", "bob"} - known, length
+        assert sum(m.text == "seen" for m in again.messages) == sum(m.text == "seen" for m in whole.messages), length
+
+
+async def test_a_gate_without_a_name_that_was_away_when_others_let_a_call_pass_is_asked_about_it(tmp_path: Path) -> None:
+    """It was there when the run began, and not when that call came."""
+    passes, refuses = gate("<lambda>", Says(None)), gate("<lambda>", lambda call: NEVER)
+    async with Bank(tmp_path / "whole.db", passes, refuses) as bank:
+        await bank.agent.run("go", run_id="R")
+    records = all_records(tmp_path / "whole.db")
+    cut(records[: next(r.n for r in records if r.kind == "reply")], {"R": None}, tmp_path / "began.db").close()
+    async with Bank(tmp_path / "began.db", passes) as bank:
+        await bank.agent.resume("R")
+    assert bank.paid == ["ann", "bob"]
+    records = all_records(tmp_path / "began.db")
+    cut(records[: next(r.n for r in records if r.data.get("call") == "ann")], {"R": None}, tmp_path / "cut.db").close()
+    async with Bank(tmp_path / "cut.db", refuses) as bank:
+        await bank.agent.resume("R")
+    assert bank.paid == []

@@ -20,7 +20,7 @@ FORMAT = 1
 
 KINDS: dict[str, str] = {
     "run": "what the run was started with: prompts, history before, tools, hooks, model, parent call",
-    "resumed": "another process, or another attempt, goes on with it; what differs from the run's start",
+    "resumed": "another process, or another attempt, goes on with it; what differs from the run's start, and its hooks then",
     "turn": "a turn begins: its number, why, and the queued messages it took",
     "took": "queued messages that a turn took later",
     "queued": "a message came into the queues while the run went on",

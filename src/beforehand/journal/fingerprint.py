@@ -67,12 +67,12 @@ def prints_of(hooks: Sequence[Any]) -> dict[str, str]:
     return {name: of_hook(hook) for name, hook in _named(hooks).items()}
 
 
-def may_be_new(then: dict[str, str], hook: Any) -> bool:
-    """Whether a name that nobody gave tells nothing of this hook, and it is not as one that was there `then`."""
+def may_be_new(then: Sequence[dict[str, str]], hook: Any) -> bool:
+    """Whether a name that nobody gave tells nothing of this hook, and it is not as one that was there `then`, in any process."""
     if NAMELESS.fullmatch(hook.name) is None:
         return False
     now = of_hook(hook)
-    return not any([_same(mark, now) for mark in then.values()])
+    return not any([_same(mark, now) for prints in then for mark in prints.values()])
 
 
 def same_at(then: dict[str, str], hooks: Sequence[Any]) -> frozenset[str]:

@@ -55,6 +55,8 @@ class Past(msgspec.Struct):
     messages: list[Message]
     end: dict[str, Any] | None = None
     suspended: dict[str, Any] | None = None
+    answered: set[tuple[str, str]] = msgspec.field(default_factory=set)
+    """What people have answered since then, by call and by the digest of what was asked."""
     shown: dict[str, int] = {}
     decisions: list[tuple[str, str | None, dict[str, Any]]] = []
     beside: dict[str, dict[str, Any]] = {}
@@ -84,11 +86,7 @@ class Past(msgspec.Struct):
     def pending(self) -> dict[str, dict[str, Any]]:
         """The questions that nobody has answered yet, by the id of their call."""
         waiting = {} if self.suspended is None else {p["call_id"]: p for p in self.suspended["pending"]}
-        return {call_id: p for call_id, p in waiting.items() if not self._answered(call_id, p["args_digest"])}
-
-    def _answered(self, call_id: str, digest: str) -> bool:
-        call = self.calls.get(call_id)
-        return call is not None and any([answer["digest"] == digest for answer in call.answers])
+        return {call_id: p for call_id, p in waiting.items() if (call_id, p["args_digest"]) not in self.answered}
 
 
 def _closes(kind: str, data: dict[str, Any]) -> bool:
@@ -147,6 +145,8 @@ class _Reader:
     def __init__(self, start: dict[str, Any]) -> None:
         queued = dict(enumerate(start.get("queued", ()), 1))
         self.past = Past(start, deque(), {}, [], queued=queued, prompts=start["prompts"])
+        self.hooks: dict[str, str] = start.get("hooks", {})
+        """The fingerprints of those that there were in the process whose records are being read."""
         self.open_request: tuple[int, int] | None = None
         self.at_failure: tuple[int, int] | None = None
         """Where the line and the messages end that still count."""
@@ -195,6 +195,7 @@ class _Reader:
             self._call(data["call_id"]).asks.append(data)
         elif kind == "answer":
             self._call(data["call"]).answers.append(data)
+            past.answered.add((data["call"], data["digest"]))
         elif kind == "settled":
             self._call(data["call"]).settled = data
         elif kind == "queued":
@@ -210,15 +211,20 @@ class _Reader:
         elif kind == "note":
             self._note(data)
         elif kind == "suspended":
-            past.suspended = data
+            past.suspended, past.answered = data, set()
         elif kind == "end":
             past.end, past.suspended, self.left = data, None, None
             if data.get("error") is None:  # an abort came after a failure, or in the middle of a request
                 self.at_failure = self.open_request = None
         elif kind == "resumed":
-            self.go_on()
-            past.end = past.suspended = None
-            self.anew = past.line[-1] if past.line else None
+            self._resumed(data)
+
+    def _resumed(self, data: dict[str, Any]) -> None:
+        past = self.past
+        self.go_on()
+        self.hooks = data.get("hooks", past.start.get("hooks", {}))
+        past.end = past.suspended = None
+        self.anew = past.line[-1] if past.line else None
 
     def _stored(self, kind: str, data: dict[str, Any]) -> None:
         past = self.past
@@ -330,10 +336,15 @@ class _Reader:
         if self.left is not None:  # they wait again: the end did not come
             del self.past.messages[self.left :]
         self.at_failure = self.open_request = self.left = None
-        for ruling in self.failing:  # its hooks are asked again, whatever else was decided after it
-            ruling["over"] = ruling.pop("failed")
-            if ruling["seam"] in BEFORE_CALLS and not self._is_inside_one_that_is_over(ruling["call"]):
-                self._call(ruling["call"]).outcome = None  # it has not begun, and what they say now counts
+        for ruling in self.failing:
+            call = self._call(ruling["call"]) if ruling["seam"] in FOR_CALLS else None
+            failed = ruling.pop("failed")
+            if call is not None and ruling["seam"] in BEFORE_CALLS and not self._is_inside_one_that_is_over(ruling["call"]):
+                call.outcome = None  # it has not begun, and what they say now counts
+            if call is None or call.outcome is None:
+                ruling["over"] = failed  # its hooks are asked again, whatever else was decided after it
+            else:
+                del ruling["again"]  # nobody is asked about it any more, and what others said beside it counts
         self.failing = []
 
     def _is_inside_one_that_is_over(self, call_id: str) -> bool:
@@ -341,6 +352,7 @@ class _Reader:
         return around is not None and around.outcome is not None
 
     def _ruling_of_call(self, data: dict[str, Any]) -> None:
+        data["among"] = [self.hooks]
         self._call(data["call"]).ruled(data)
 
     def _call(self, call_id: str) -> PastCall:

@@ -16,7 +16,7 @@ from .fingerprint import may_be_new
 from .hookqueue import HookQueue
 from .withheld import not_run, who_answered
 
-SAID = ("decisions", "effects", "heard")
+SAID = ("decisions", "effects", "heard", "among")
 """The parts of a ruling that another one about the same adds to."""
 
 
@@ -96,8 +96,8 @@ class RecallOfCalls:
     def __init__(self, past: Any) -> None:
         self.past = past
         self.from_hooks = HookQueue()
-        self._named: dict[str, list[str]] = {}
-        """The gates that had been asked about calls, by call, where what they said has been used."""
+        self._used: dict[str, dict[str, Any]] = {}
+        """What gates had said about calls, by call, where it has been used."""
         self._joins: dict[str, int] = {}
         """Beside which of a call's rulings gates have their say now that are new."""
 
@@ -111,11 +111,11 @@ class RecallOfCalls:
         rulings = call.rulings.get(seam)
         while rulings:
             data = rulings.popleft()
-            if "over" in data and call.intent is not None and seam != "after_tool_call":
-                continue  # hooks that had failed were gone when it began
+            if "over" in data and (call.outcome is not None or (call.intent is not None and seam != "after_tool_call")):
+                continue  # hooks that had failed were gone when it began, or was settled
             if call.outcome is not None or not (answered := who_answered(data)):
                 if seam == "before_tool_call" and "again" not in data:
-                    self._named[call_id] = data["hooks"]
+                    self._used[call_id] = data
                 return data
             if gone := answered - run.hooks.names_at("before_tool_call"):
                 return not_run(data, min(gone))
@@ -130,16 +130,16 @@ class RecallOfCalls:
         Of more hooks of one name than there were, nobody can say which is new: all of them. Those that nobody has named are told
         by what they are.
         """
-        if not self._named:
+        if not self._used:
             return []
-        past, named = self.past_call(call.id), self._named.pop(call.id, None)
-        if past is None or named is None or past.intent is not None or past.outcome is not None:
+        past, used = self.past_call(call.id), self._used.pop(call.id, None)
+        if past is None or used is None or past.intent is not None or past.outcome is not None:
             return []
         if any(["over" not in ruling for ruling in past.rulings["before_tool_call"]]):
             return []  # a person has changed the call since
         past.rulings["before_tool_call"].clear()
-        more = Counter([hook.name for hook in hooks]) - Counter(named)
-        return [hook for hook in hooks if hook.name in more or may_be_new(self.past.start["hooks"], hook)]
+        more = Counter([hook.name for hook in hooks]) - Counter(used["hooks"])
+        return [hook for hook in hooks if hook.name in more or may_be_new(used["among"], hook)]
 
     def joins(self, call: Any) -> None:
         """Gates that are new are asked about a call now: their ruling has its place beside the one on record."""

@@ -102,9 +102,9 @@ class _Story:
         self._results: dict[str, dict[str, Any]] = {}
         self._tellers: dict[str, Callable[[dict[str, Any]], list[Told]]] = {
             name: getattr(self, f"_{name}") for name in (
-                "run", "turn", "ruling", "reply", "message", "intent", "outcome", "ask", "answer", "settled", "note", "request",
-                "took", "queued", "cleared", "released", "suspended", "failed", "retried", "end", "direct", "instructions",
-                "shadow",
+                "run", "resumed", "turn", "ruling", "reply", "message", "intent", "outcome", "ask", "answer", "settled", "note",
+                "request", "took", "queued", "cleared", "released", "suspended", "failed", "retried", "end", "direct",
+                "instructions", "shadow",
             )
         }  # fmt: skip
 
@@ -126,6 +126,9 @@ class _Story:
             "follows": base.get("after"), "history": len(base["messages"]) if "messages" in base else None,
             "parent_call": data.get("parent_call"), "queued": [text_of(m) for m in data.get("queued", ())] or None,
         })]  # fmt: skip
+
+    def _resumed(self, data: dict[str, Any]) -> list[Told]:
+        return [("resumed", None, {"changed": data["changed"], "pid": data["pid"]})]
 
     def _turn(self, data: dict[str, Any]) -> list[Told]:
         self.turn = data["number"]

@@ -61,16 +61,21 @@ def judged_later(run: Any, seam: str, context: Any) -> bool:
 
 
 def who_answered(ruling: dict[str, Any]) -> set[str]:
-    """The hooks at 12 that had answered for a call, where what they gave counts and was withheld for those at 13."""
+    """The hooks at 12 that had answered for a call, where what they gave counts and was withheld for those at 13.
+
+    Those who had asked a person beside them, too: it takes all of them to say the same again.
+    """
     heard = ruling.get("heard", ())
     if any([verdict["is"] in ("Block", "Interrupt", "Steer") for verdict, *_ in heard]):
         return set()
-    return {name for verdict, name, _ in heard if is_withheld(verdict)}
+    return {name for _, name, _ in heard} if any([is_withheld(verdict) for verdict, *_ in heard]) else set()
 
 
 def not_run(ruling: dict[str, Any], hook: str) -> dict[str, Any]:
     """Such a ruling where this one cannot be asked again: the tool is not run in its place."""
-    why = f"Not run: hook {hook!r} had answered for this call, what it gave is not on record, and it is not there any more."
+    answers = any([is_withheld(verdict) for verdict, name, _ in ruling["heard"] if name == hook])
+    did = "answered for this call, what it gave" if answers else "asked a person about this call, an answer beside that"
+    why = f"Not run: hook {hook!r} had {did} is not on record, and it is not there any more."
     return {**ruling, "heard": [*ruling["heard"], ({"is": "Block", "reason": why, "terminate": False}, hook, "")]}
 
 
