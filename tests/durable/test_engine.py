@@ -81,6 +81,19 @@ class TestInOneProcess:
             with pytest.raises(UsageError, match="take another run_id"):
                 await engine.submit("other", "7", run_id="mine")
 
+    async def test_a_worker_that_is_stopped_as_it_looks_for_work_keeps_it_from_others_for_some_seconds(self, url):
+        """As long as the server lets a session say nothing amid the transaction in which it counts what goes on."""
+
+        def look() -> str:
+            from dbos._dbos import _get_dbos_instance
+
+            with _get_dbos_instance()._sys_db.engine.connect() as db:
+                return str(db.exec_driver_sql("SHOW idle_in_transaction_session_timeout").scalar())
+
+        async with Engine(url, {"payer": Agent(model=FunctionModel(paying))}) as engine:
+            await engine.start()
+            assert await asyncio.to_thread(look) == "5s"
+
     async def test_of_several_servers_the_one_that_answers_is_taken(self, url):
         port = url.rpartition("/")[0].rpartition(":")[2]
         several = url.replace(f"127.0.0.1:{port}", f"127.0.0.1:1,127.0.0.1:{port}")
