@@ -16,7 +16,7 @@ from durable.cutting import line_to
 from durable.files import CAN, on_files
 from durable.workers import Worker
 
-from beforehand import Agent, Approve, Ask, Deny, Edit, ToolResult, hook, tool
+from beforehand import Agent, Approve, Ask, Deny, Edit, Hook, Loop, ToolResult, hook, tool
 from beforehand.answering import settle_call
 from beforehand.engine import Engine, QueueLimits
 from beforehand.errors import (
@@ -620,6 +620,26 @@ class TestWrongAgents:
     def test_agents_are_checked_when_the_engine_is_made(self, agents, said):
         with pytest.raises(ConfigError, match=said):
             Engine(NOT_REACHED, agents)
+
+    async def test_what_its_agents_keep_is_closed_with_it(self):
+        closed = []
+
+        class Kept(FunctionModel):
+            async def aclose(self) -> None:
+                closed.append(self)
+
+        class Gate:
+            def __call__(self, call: object) -> None: ...
+
+            async def close_with_agent(self) -> None:
+                closed.append(self)
+
+        model, of_loop, gate = Kept(paying), Kept(paying), Gate()
+        hooks = [Hook(seam="before_tool_call", fn=gate, name="gate")]
+        agent = Agent(model=model, loops=[Loop("reader", model=of_loop)], hooks=hooks)
+        async with Engine(NOT_REACHED, {"a": agent}):
+            pass
+        assert closed == [model, of_loop, gate]
 
     @pytest.mark.parametrize(
         "limits", [{"concurrency": 0}, {"worker_concurrency": True}, {"rate": (1,)}, {"rate": (0, 1)}, {"rate": 5}]
