@@ -16,7 +16,7 @@ from durable.cutting import line_to
 from durable.files import CAN, on_files
 from durable.workers import Worker
 
-from beforehand import Agent, Approve, Ask, Deny, Edit, ToolResult, hook, tool
+from beforehand import Agent, Approve, Ask, Deny, Edit, Hook, Loop, ToolResult, hook, tool
 from beforehand.answering import settle_call
 from beforehand.engine import Engine, QueueLimits
 from beforehand.errors import (
@@ -80,6 +80,19 @@ class TestInOneProcess:
                 await engine.submit("payer", "8", run_id="mine")
             with pytest.raises(UsageError, match="take another run_id"):
                 await engine.submit("other", "7", run_id="mine")
+
+    async def test_a_worker_that_is_stopped_as_it_looks_for_work_keeps_it_from_others_for_some_seconds(self, url):
+        """As long as the server lets a session say nothing amid the transaction in which it counts what goes on."""
+
+        def look() -> str:
+            from dbos._dbos import _get_dbos_instance
+
+            with _get_dbos_instance()._sys_db.engine.connect() as db:
+                return str(db.exec_driver_sql("SHOW idle_in_transaction_session_timeout").scalar())
+
+        async with Engine(url, {"payer": Agent(model=FunctionModel(paying))}) as engine:
+            await engine.start()
+            assert await asyncio.to_thread(look) == "5s"
 
     async def test_of_several_servers_the_one_that_answers_is_taken(self, url):
         port = url.rpartition("/")[0].rpartition(":")[2]
@@ -607,6 +620,26 @@ class TestWrongAgents:
     def test_agents_are_checked_when_the_engine_is_made(self, agents, said):
         with pytest.raises(ConfigError, match=said):
             Engine(NOT_REACHED, agents)
+
+    async def test_what_its_agents_keep_is_closed_with_it(self):
+        closed = []
+
+        class Kept(FunctionModel):
+            async def aclose(self) -> None:
+                closed.append(self)
+
+        class Gate:
+            def __call__(self, call: object) -> None: ...
+
+            async def close_with_agent(self) -> None:
+                closed.append(self)
+
+        model, of_loop, gate = Kept(paying), Kept(paying), Gate()
+        hooks = [Hook(seam="before_tool_call", fn=gate, name="gate")]
+        agent = Agent(model=model, loops=[Loop("reader", model=of_loop)], hooks=hooks)
+        async with Engine(NOT_REACHED, {"a": agent}):
+            pass
+        assert closed == [model, of_loop, gate]
 
     @pytest.mark.parametrize(
         "limits", [{"concurrency": 0}, {"worker_concurrency": True}, {"rate": (1,)}, {"rate": (0, 1)}, {"rate": 5}]

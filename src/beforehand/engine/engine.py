@@ -287,10 +287,10 @@ class Engine:
         return len(self._carrier.carried)
 
     async def aclose(self) -> None:
-        """Stop carrying, and close every connection."""
+        """Stop carrying, and close every connection and what the agents keep waiting."""
         await self.stop()
         for agent in self._carrier.agents.values():
-            await agent.plan.model.aclose()
+            await agent.aclose()
         await asyncio.to_thread(self._client.close)
         await asyncio.to_thread(self.journal.close)
 

@@ -15,6 +15,7 @@ from typing import Any
 from ..errors import ConfigError, JournalError, UsageError
 from ..frozen import Frozen
 from ..journal.pgopening import connect, is_postgres, shown, unreachable
+from ..journal.pgwriter import SILENT_SECONDS
 from .limits import QueueLimits
 
 APPLICATION = "beforehand"
@@ -162,7 +163,7 @@ class Workers:
         config = {
             "name": APPLICATION, "system_database_url": self._url, "executor_id": self._executor, "application_version": VERSION,
             "serializer": library.DBOSPortableJSONSerializer(), "log_level": "CRITICAL", "use_listen_notify": True,
-            "max_executor_threads": 64,
+            "max_executor_threads": 64, "sys_db_idle_transaction_timeout_sec": SILENT_SECONDS,
         }  # fmt: skip
         _body = body
         try:
