@@ -36,7 +36,7 @@ class Names:
             if "/" in name and (found := _PREFIX(name.rpartition("/")[0])) is not None:
                 numbers = self._known.setdefault(found[1], {})
                 number = int(found[2])
-                numbers[number] = numbers.get(number) or (data or {}).get("lambda")
+                numbers[number] = numbers.get(number) or (data or {}).get("lambda") or None
 
     def number(self, about: str | None, kind: str, known_as: str, here: Callable[[], Collection[str]]) -> int | None:
         """The number of the lambda that is asked now, `None` if nothing is on record of any. `here` are those there are now:

@@ -125,7 +125,7 @@ class Caller:
     def _there(self) -> set[str]:
         """What the lambdas are known as that this run has."""
         known = [getattr(hook.fn, "known_as", None) for hook in self.run.hooks.hooks]
-        return {name for name in known if isinstance(name, str)}
+        return {name for name in known if name and isinstance(name, str)}
 
     @property
     def parent_id(self) -> str:
