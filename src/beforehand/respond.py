@@ -35,15 +35,6 @@ async def receive_reply(run: RunState, events: AsyncIterator[ModelEvent], by: Ou
 
     What came of the request is with the journal before anybody is told: a process that ends while they listen has been answered.
     """
-    reply = await _take_in(run, events, by)
-    if run.journal is not None:
-        run.journal.replied(run, reply)
-    if (message := reply.message) is not None and run.events.takers["message_end"]:
-        await run.emit(MessageEnd(message=message, origin=message.origin, **run.event_fields()))
-    return reply
-
-
-async def _take_in(run: RunState, events: AsyncIterator[ModelEvent], by: Outgoing) -> Reply:
     draft = Draft(run.next_message_id(), by, by.whole)
     guard: Any = None
     if run.hooks.on_chunk or run.shadow is not None:
@@ -58,19 +49,24 @@ async def _take_in(run: RunState, events: AsyncIterator[ModelEvent], by: Outgoin
             guard.compare(None)
         if run.hooks.on_message:
             message = await _judge(run, draft, message, run.hooks.on_message)
-        return _keep(run, message)
+        reply = _keep(run, message)
     except Interrupted as stop:
         run.scope = IDLE
         if run.shadow is not None and complete is None:
             guard.compare(stop.verdict)
         await _close(events)
-        return await _interrupted(run, draft, stop.verdict, judged=complete is not None)
+        reply = await _interrupted(run, draft, stop.verdict, judged=complete is not None)
     except (Exception, asyncio.CancelledError, Stop) as error:
         run.scope = IDLE
         if run.shadow is not None and isinstance(error, HookFailed) and error.seam == ON_CHUNK.name:
             guard.compare(error)
         await _close(events)
-        return await _cut(run, draft, error)
+        reply = await _cut(run, draft, error)
+    if run.journal is not None:
+        run.journal.replied(run, reply)
+    if reply.message is not None and run.events.takers["message_end"]:
+        await run.emit(MessageEnd(message=reply.message, origin=reply.message.origin, **run.event_fields()))
+    return reply
 
 
 def _guard(run: RunState, hooks: tuple[Hook, ...], draft: Draft) -> Any:

@@ -220,7 +220,8 @@ class Shadow:
         """A recorded reply: its text as the stages let it pass, then the whole message. What they held back is not on record."""
         self._count_as_then(run)
         message, ruled, chunks = reply.message, reply.ruling, self._made_of_chunks(reply)
-        if "on_chunk" not in self.same or not (chunks.touched or (ruled is not None and ruled.changes)):
+        as_shown = not chunks.touched and not _was_altered(message, ruled)
+        if "on_chunk" not in self.same or as_shown:
             if chunks.refused or (chunks.touched and not self.hooks.on_chunk):
                 self._gone(run, ON_CHUNK, chunks, self.hooks.on_chunk)
             elif message is not None:
@@ -347,6 +348,11 @@ class TwinGuard:
                     kept = decided, would
         if kind is not None:
             self._shadow._note(self._run, ON_CHUNK, kind, None, Words(decided, would, kept), self._aside.decisions)
+
+
+def _was_altered(message: AssistantMessage | None, ruled: Any) -> bool:
+    """Whether a reply is on record otherwise than its pieces came to: it was cut, or hooks at 10 had a say."""
+    return (message is not None and message.stop_reason in ("error", "aborted")) or (ruled is not None and bool(ruled.changes))
 
 
 def _made_of(ruled: Any, context: Any) -> Made:

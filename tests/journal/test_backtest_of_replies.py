@@ -17,7 +17,7 @@ from beforehand.backtest import Backtest, backtest
 from beforehand.errors import HookFailed
 from beforehand.hooks.registry import HookSet
 from beforehand.journal import Journal
-from beforehand.testing import ScriptedModel, error, text, tool_call
+from beforehand.testing import ScriptedModel, cut, error, text, tool_call
 
 from cli.command import beforehand
 
@@ -98,6 +98,14 @@ async def test_pieces_are_not_judged_anew_by_what_the_same_hooks_made_of_the_who
     mine = [never, hook.on_message(of_model(appended))]
     journal = await recorded(tmp_path / "runs.db", *mine)
     assert (await put(journal, *mine)).differences == ()
+
+
+async def test_what_the_same_hooks_say_at_the_end_of_a_text_is_not_said_of_one_that_was_cut(tmp_path: Path) -> None:
+    whole = hook.on_chunk(of_text(lambda c: None if c.pending.endswith(".") else Interrupt("half a sentence")))
+    agent = Agent(model=ScriptedModel([[text("I will"), cut()]]), hooks=[whole], journal=tmp_path / "runs.db")
+    result = await agent.run("go", check=False)
+    assert (result.stop_reason, result.messages[-1].text) == ("error", "I will")
+    assert (await put(agent.plan.journal, whole)).differences == ()
 
 
 @pytest.mark.parametrize("others", [0, 1])
