@@ -47,26 +47,33 @@ async def test_a_tree_of_calls_is_narrower_the_deeper_it_is_and_every_call_has_i
     assert most == AT_ONCE // 2
 
 
-async def test_a_call_that_those_inside_wait_for_needs_none_of_their_places():
+async def test_a_call_that_those_inside_wait_for_needs_none_of_their_places_nor_does_what_it_calls():
     full, told = asyncio.Event(), asyncio.get_running_loop().create_future()
     waiting, judging = [], []
 
+    class Asks(Awaited):
+        async def __call__(self, method, argument):
+            return (await run("def main(a):\n    return 1")).value
+
     async def judge():
         await full.wait()
-        told.set_result((await run("def main(a):\n    return 1", bridge=Awaited())).value)
+        told.set_result((await run("async def main(a):\n    return await adf.fs_list()", bridge=Asks())).value)
 
     async def leaf(method, argument):
         waiting.append(method)
-        if len(waiting) == AT_ONCE:
+        if len(waiting) == AT_ONCE // 2:
             full.set()
         return await told
+
+    async def branch(method, argument):
+        return (await run(calling(1, "fs_read"), bridge=leaf)).value
 
     async def trunk(method, argument):
         if not judging:
             judging.append(asyncio.ensure_future(judge()))
-        return (await run(calling(1, "fs_read"), bridge=leaf)).value
+        return (await run(calling(1, "fs_read"), bridge=branch)).value
 
-    assert (await run(calling(AT_ONCE, "fs_read"), bridge=trunk)).value == [[1]] * AT_ONCE
+    assert (await run(calling(AT_ONCE, "fs_read"), bridge=trunk)).value == [[[1]]] * AT_ONCE
     await judging[0]
 
 

@@ -21,11 +21,25 @@ AT_ONCE = 8
 class Family:
     """One outermost call and all the calls inside it. It may lead to as many as `SandboxLimits.suspensions` says."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, whole: Family | None = None) -> None:
+        self._whole = whole
+        """Of a part with places of its own: the family that it counts in."""
         self._left = self._most = most
         # One for each depth: whoever waits holds a place and needs one further down, so that nobody waits for himself.
         self._places = [asyncio.Semaphore(max(AT_ONCE >> depth, 1)) for depth in range(MAX_DEPTH - 1)]
-        self.over = False
+        self._over = False
+
+    @property
+    def over(self) -> bool:
+        return (self._whole or self)._over
+
+    def end(self) -> None:
+        """The outermost call has ended."""
+        self._over = True
+
+    def apart(self) -> Family:
+        """What a call leads to that those inside wait for: it needs none of their places either."""
+        return Family(self._most, self._whole or self)
 
     @asynccontextmanager
     async def place(self, job: Job, depth: int, awaited: bool = False) -> AsyncIterator[None]:
@@ -35,10 +49,11 @@ class Family:
         """
         if depth >= MAX_DEPTH:
             raise job.error(LambdaTooManyInside, f"was not called: lambdas call lambdas at most {MAX_DEPTH} deep")
-        if not self._left:
+        whole = self._whole or self
+        if not whole._left:
             why = f"the outermost lambda has led to {self._most} others, which is as many as it may"
             raise job.error(LambdaTooManyInside, f"was not called: {why}")
-        self._left -= 1
+        whole._left -= 1
         async with nullcontext() if awaited else self._places[depth - 1]:
             yield
 

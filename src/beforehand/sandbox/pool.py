@@ -122,7 +122,7 @@ class _Pool:
             if here is not None:  # it must not wait for those that wait for it
                 family, depth = here
                 async with family.place(job, depth, awaited):
-                    inside.set(here)
+                    inside.set((family.apart() if awaited else family, depth))
                     return await self._run(language, job)
             async with self._free_awaited if awaited else self._free:
                 family = Family(job.limits.suspensions)
@@ -130,7 +130,7 @@ class _Pool:
                 try:
                     return await self._run(language, job)
                 finally:
-                    family.over = True
+                    family.end()
 
     async def _run(self, language: str, job: Job) -> bytes:
         worker = await self._take(language)
