@@ -42,7 +42,7 @@ class Call(msgspec.Struct, eq=False):
     that outcome and result are those on record, `compared` that the record was asked whether it has begun before. The result
     of a `whole` call is not shortened: code reads it. `left` says whether the code that made the call has ended, or the code
     around that; `begun` whether the body has; `inside` are the calls that it makes; `within` the hooks and tools whose code has
-    led to it, where code made it.
+    led to it, where code made it, and `maker` the lambda.
     """
 
     part: ToolCall
@@ -73,6 +73,7 @@ class Call(msgspec.Struct, eq=False):
     begun: bool = False
     inside: Inside | None = None
     within: tuple[Any, ...] = ()
+    maker: str | None = None
 
     @classmethod
     def of(cls, part: ToolCall, message: AssistantMessage | None, parent_id: str | None = None) -> Call:

@@ -18,7 +18,6 @@ from ..keys import place_of
 from ..messages import LOST, NO_USAGE, Message, Usage
 from ..queues import Queues
 from ..tools import ToolResult
-from .aside import lambdas_so_far
 from .buffer import Buffer
 from .codec import write_answer, write_decision, write_effect, write_error, write_ruling
 from .details import kept, kept_all
@@ -190,8 +189,7 @@ class RunLog(Stored):
                 data["prompts"] = kept_all(ruling.context.messages)
         if fired := self._new_counts(run):
             data["fired"] = fired
-        if lambdas := lambdas_so_far(run, call_id):
-            data["lambdas"] = lambdas
+        data |= self.lambdas_since(run, call_id)
         if call_id is None and run.is_aside:
             data["beside"] = True
         self.add("ruling", data)
@@ -256,8 +254,7 @@ class RunLog(Stored):
             data["decisions"], self._of_chunks = self._of_chunks, []
         if fired := self._new_counts(run):
             data["fired"] = fired
-        if lambdas := lambdas_so_far(run, None):
-            data["lambdas"] = lambdas
+        data |= self.lambdas_since(run, None)
         self.add("reply", data)
 
     def retracted(self, message_id: str, chars: int) -> None:
@@ -289,6 +286,8 @@ class RunLog(Stored):
         }  # fmt: skip
         if call.parent_id is not None:
             data["parent"] = call.parent_id
+        if call.maker is not None:
+            data["lambda"] = call.maker
         self.add("intent", data)
         await self.write(durable=True)
         self.under_way.add(call.id)

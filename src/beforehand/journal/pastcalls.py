@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -11,11 +12,12 @@ import msgspec
 from ..decisions import HumanAnswer
 from ..messages import Message
 from ..tools import ToolResult
+from .aside import Makers, lambdas_so_far
 from .codec import message_of, read_answer, result_of
 from .fingerprint import may_be_new
 from .withheld import not_run, who_answered
 
-SAID = ("decisions", "effects", "heard", "lambdas", "among")
+SAID = ("decisions", "effects", "heard", "numbers", "among")
 """The parts of a ruling that another one about the same adds to."""
 
 
@@ -84,6 +86,8 @@ def _join(ruling: dict[str, Any], data: dict[str, Any]) -> None:
     ruling.update({name: [*ruling.get(name, ()), *data[name]] for name in SAID if name in data})
     if "fired" in data:
         ruling["fired"] = {**ruling.get("fired", {}), **data["fired"]}
+    if "lambdas" in data:
+        ruling["lambdas"] = data["lambdas"]
     ruling["hooks"] = list((Counter(ruling["hooks"]) | Counter(data["hooks"])).elements())
 
 
@@ -96,6 +100,8 @@ class RecallOfCalls:
         """What gates had said about calls, by call, where it has been used."""
         self._joins: dict[str, int] = {}
         """Beside which of a call's rulings gates have their say now that are new."""
+        self._numbers: dict[str | None, list[int]] = {}
+        """The lambdas that have been asked since the last ruling, by what that will be about."""
 
     def past_call(self, call_id: str) -> PastCall | None:
         return None if self.past is None else self.past.calls.get(call_id)
@@ -140,6 +146,24 @@ class RecallOfCalls:
     def asks_beside(self, call: Any) -> None:
         """Gates that are new are asked about a call now: what they say stands beside what others said of that very call."""
         self._joins[call.id] = call.edits
+
+    @cached_property
+    def makers(self) -> Makers:
+        return Makers({} if self.past is None else self.past.calls)
+
+    def lambda_begins(self, about: str | None, kind: str, maker: str, counted: int) -> int:
+        """The number of a lambda that is asked now, where so many have been `counted`."""
+        number = self.makers.number(about, kind, maker, counted)
+        if kind == "lambda":
+            self._numbers.setdefault(about, []).append(number)
+        return number
+
+    def lambdas_since(self, run: Any, call_id: str | None) -> dict[str, Any]:
+        """What a ruling says of lambdas: how many have been asked so far about the same, and the numbers of its own."""
+        if not (counted := lambdas_so_far(run, call_id)):
+            return {}
+        numbers = self._numbers.pop(run.parent_call_id if call_id is None else call_id, [])
+        return {"lambdas": counted, "numbers": numbers} if numbers else {"lambdas": counted}
 
     def past_queue(self, call: PastCall) -> list[Message]:
         """The messages that code queued which a tool ran."""

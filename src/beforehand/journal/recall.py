@@ -236,7 +236,7 @@ class Recall(RecallOfCalls):
             return []
         assert self.past is not None
         about = run.parent_call_id if about is None else about
-        return recall_lambdas(run, self.past, about, data["lambdas"], data.get("seam") == "after_tool_call")
+        return recall_lambdas(run, self, about, data)
 
     def _past_ruling_on_line(self, seam: str, stored: int) -> dict[str, Any] | None:
         """The ruling of this seam that comes next, where so many messages have been `stored` by now."""

@@ -94,6 +94,7 @@ class Caller:
         self.run, self.asking, self.name, self.where, self.seam, self.call_id = run, asking, name, where, seam, call_id
         spec = BY_NAME.get(seam)
         self.about = (None if spec is None or spec.by_tool else _question_in(run)) or call_id
+        self.maker = f"{name} at {seam}"
         self.id = self._numbered(f"{call_id}/update", "update") if update else self._numbered(self.about, "lambda")
         self.prefix = self.id if self.about is None else f"{self.about}/{self.id}"
         self._chain = _leads_to(run, call_id) if update else within.get()
@@ -106,12 +107,16 @@ class Caller:
 
     def _numbered(self, among: str | None, kind: str) -> str:
         """Its name. A run that goes on after a crash has to give each the name that it had, and asks some of them only:
-        so each is counted among those of its own kind, and who acts in no way is not counted."""
+        so each is counted among those of its own kind, and who acts in no way is not counted. The journal knows the name of one
+        that had made calls, whoever is asked before it now."""
         if WATCHING.get() is not None:
             return f"{kind}_0"
         counted = self.run.lambdas = self.run.lambdas or {}
-        counted[among] = counted.get(among, 0) + 1
-        return f"{kind}_{counted[among]}"
+        number, journal = counted.get(among, 0) + 1, self.run.journal
+        if journal is not None:
+            number = journal.lambda_begins(self.about, kind, self.maker, number - 1)
+        counted[among] = max(counted.get(among, 0), number)
+        return f"{kind}_{number}"
 
     @property
     def parent_id(self) -> str:
@@ -154,7 +159,7 @@ class Caller:
 
     def _call(self, call_id: str, tool: Tool, args: Mapping[str, Any]) -> Call:
         call = nested_call(call_id, tool.name, args, self.parent_id)
-        call.tool = tool
+        call.tool, call.maker = tool, self.maker
         return call
 
     def _recorded(self) -> Sequence[str]:
