@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from beforehand import Agent, Hook, ToolContext, Usage, tool
+from beforehand import Agent, Approve, Ask, Hook, ToolContext, Usage, tool
 from beforehand.testing import FunctionModel, finish, text, tool_call
 from beforehand.workspace import Lambda, Workspace
 
@@ -404,8 +404,78 @@ async def test_a_run_can_be_read_after_a_new_lambda_has_judged_a_call_that_anoth
     cut(records[:ruled], of, tmp_path / "cut.db").close()
     whole = await make(World(tmp_path / "cut.db"), "old", "new").resume("R")
     joined = all_records(tmp_path / "cut.db")
-    assert [r.data["lambdas"] for r in joined if r.kind == "ruling" and r.data.get("call") == "c0"] == [1, 2]
+    assert [r.data["lambdas"] for r in joined if r.kind == "ruling" and r.data.get("call") == "c0"] == [[1], [2]]
     for k in range(ruled + 1, len(joined) + 1):
         cut(joined[:k], of, tmp_path / f"{k}.db").close()
         result = await make(World(tmp_path / f"{k}.db"), "old", "new").resume("R", check=False)
         assert result.text == whole.text, f"cut after record {k}: {result.error}"
+
+
+# --- other hooks are asked when the run goes on --------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("seam", "before"),
+    [
+        ("before_tool_call", "before_tool_call"), ("before_tool_call", "prepare_tool_call"),
+        ("transform_context", "prepare_request"), ("authorize_request", "transform_context"),
+    ],
+)  # fmt: skip
+async def test_a_lambda_that_paid_does_not_pay_again_though_another_is_asked_before_it_now(
+    tmp_path: Path, seam: str, before: str
+) -> None:
+    """It had paid when the process ended, and what it had decided was not on record, or is asked once more."""
+    place = workspace(tmp_path, "await adf.pay(amount=3)")
+    only = ONLY_WORK.get(seam, ())
+    new = another(place, "new", "return None", before, tools=only)
+    make = maker(place, seam, [], only=only)
+    world = World(tmp_path / "whole.db")
+    async with make(world) as agent:
+        await agent.run("go", run_id="R")
+    records, of = all_records(tmp_path / "whole.db"), parents(tmp_path / "whole.db")
+    for length, last in enumerate(records, 1):
+        if last.kind not in ("outcome", "ruling", "request", "reply"):
+            continue
+        path = tmp_path / f"{length}.db"
+        cut(records[:length], of, path).close()
+        paid = sum(r.kind == "intent" and r.data["name"] == "pay" for r in records[:length])
+        for expected in (sum("lambda" in key for key in world.effects) - paid, 0):  # nor in the process after that
+            again = World(path)
+            agent = make(again)
+            async with agent.replace(hooks=[new, *agent.hooks]) as agent:
+                result = await agent.resume("R", check=False)
+            assert result.error is None, f"cut after {length}: {result.error}"
+            assert sum("lambda" in key for key in again.effects) == expected, f"cut after {length}: {again.effects}"
+
+
+@pytest.mark.parametrize("other", [False, True])
+async def test_a_new_lambda_that_is_asked_about_a_waiting_call_leaves_a_record_that_can_be_gone_over(
+    tmp_path: Path, other: bool
+) -> None:
+    """Another one had been asked about it, or none. Both do something of their own, once."""
+    place = workspace(tmp_path, "await adf.pay(amount=3)")
+    new = another(place, "new", "await adf.pay(amount=4)", "before_tool_call", tools=("work",))
+    asks = Hook(seam="before_tool_call", fn=lambda call: Ask("May it?"), tools=("work",), name="asks")
+    gate = Lambda("lib/gate.py:gate", seam="before_tool_call", workspace=place, timeout=60, name="old", tools=("work",))
+    old = [gate] if other else []
+
+    def make(world: World, *hooks: Any) -> Agent:
+        replies = FunctionModel(lambda r: text("done") if r.messages[-1].role == "tool" else tool_call("work", {"x": 1}, id="c"))
+        return Agent(model=replies, tools=tools(world), hooks=[*hooks, asks], journal=world.journal)
+
+    async with make(World(tmp_path / "runs.db"), *old) as agent:
+        assert (await agent.run("go", run_id="R")).stop_reason == "suspended"
+    began = len(all_records(tmp_path / "runs.db"))
+    async with make(World(tmp_path / "runs.db"), new, *old) as agent:
+        whole = await agent.resume("R", {"c": Approve()})
+    records, of = all_records(tmp_path / "runs.db"), parents(tmp_path / "runs.db")
+    for length in range(began + 1, len(records) + 1):
+        path = tmp_path / f"{length}.db"
+        cut(records[:length], of, path).close()
+        begun = [r.data["key"] for r in records[:length] if r.kind == "intent"]
+        world = World(path)
+        async with make(world, new, *old) as agent:
+            result = await agent.resume("R", check=False)
+        assert not set(begun) & set(world.effects), length
+        if records[length - 1].kind != "intent":
+            assert (result.messages, len(begun) + len(world.effects)) == (whole.messages, 2 + other), length

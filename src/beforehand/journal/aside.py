@@ -8,7 +8,7 @@ lambda would be given what the first one got.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import count
 from typing import Any
 
@@ -29,8 +29,10 @@ class Names:
     def __init__(self, past: Past | None) -> None:
         self._known: dict[str, dict[int, str | None]] = {}
         """Who had which number, by what a name begins with; `None` where that is not on record."""
-        self._gone_over: dict[str, int] = {}
         self._taken: set[tuple[str, int]] = set()
+        """The numbers of those that have been asked again, or gone over."""
+        self._asked: dict[str | None, list[int]] = {}
+        """The numbers of those that have been asked since the last ruling, by what it will be about."""
         acted = [] if past is None else [(call_id, call.intent) for call_id, call in past.calls.items()]
         for name, data in (*acted, *(() if past is None else past.beside.items())):
             if "/" in name and (found := _PREFIX(name.rpartition("/")[0])) is not None:
@@ -38,32 +40,38 @@ class Names:
                 number = int(found[2])
                 numbers[number] = numbers.get(number) or (data or {}).get("lambda") or None
 
-    def number(self, about: str | None, kind: str, known_as: str, here: Callable[[], Collection[str]]) -> int | None:
-        """The number of the lambda that is asked now, `None` if nothing is on record of any. `here` are those there are now:
-        one that is not is known by its number alone, for its file may have another name by now."""
+    def number(self, run: Any, about: str | None, kind: str, known_as: str, here: Callable[[], Collection[str]]) -> int:
+        """The number of the lambda that is asked now. `here` are those there are now: one that is not is known by its number
+        alone, for its file may have another name by now."""
         stem = prefix_of(about, kind)
-        known, first = self._known.get(stem), self._gone_over.get(stem, 0) + 1
+        known = self._known.get(stem)
         if known is None:
-            return None
-        own = [n for n, by in known.items() if by == known_as and n >= first and (stem, n) not in self._taken]
-        if own:
+            number: int = (run.lambdas or {}).get(_among(about, kind), 0) + 1
+        elif own := [n for n, by in known.items() if by == known_as and (stem, n) not in self._taken]:
             number = min(own)
         else:
             others = here()
-            number = next(n for n in count(first) if (stem, n) not in self._taken and known.get(n) not in others)
-        self._taken.add((stem, number))
+            number = next(n for n in count(1) if (stem, n) not in self._taken and known.get(n) not in others)
+        if kind == "lambda":
+            self._asked.setdefault(about, []).append(number)
+        self.come_to(run, about, [number], kind)
         return number
 
-    def ruled(self, run: Any, call_id: str | None, beside: bool = False) -> int:
-        """A ruling is on record now. Returns how many lambdas had been asked by then about this call, or on the run's own line.
+    def come_to(self, run: Any, about: str | None, numbers: Sequence[int], kind: str = "lambda") -> None:
+        """These are nobody else's from now on."""
+        counted = run.lambdas = run.lambdas or {}
+        among = _among(about, kind)
+        counted[among] = max([counted.get(among, 0), *numbers])
+        if self._known:
+            self._taken.update([(prefix_of(about, kind), number) for number in numbers])
 
-        One `beside` it, about what a lambda asks the model, ends none of theirs.
-        """
-        about = run.parent_call_id if call_id is None else call_id
-        upto: int = (run.lambdas or {}).get(about, 0)
-        if upto and self._known and not beside:
-            self._gone_over[prefix_of(about)] = upto
-        return upto
+    def ruled(self, run: Any, call_id: str | None) -> list[int]:
+        """A ruling is on record now. Returns the numbers of the lambdas that had a say in it."""
+        return self._asked.pop(run.parent_call_id if call_id is None else call_id, [])
+
+
+def _among(about: str | None, kind: str) -> str | None:
+    return about if kind == "lambda" else f"{about}/{kind}"
 
 
 def prefix_of(about: str | None, kind: str = "lambda") -> str:
@@ -72,18 +80,19 @@ def prefix_of(about: str | None, kind: str = "lambda") -> str:
 
 
 def recall_lambdas(
-    run: Any, past: Past, about: str | None, upto: int, result: bool = False
+    run: Any, recall: Any, about: str | None, said: Sequence[int] | int, result: bool = False
 ) -> list[tuple[str, str, dict[str, Any]]]:  # fmt: skip
     """Count the lambdas of a recorded ruling, and what they did. Returns the rulings about their calls: seam, call, data.
 
-    Those about a call's `result` have been asked about its progress before.
+    The record has `said` their numbers; an older one, how many there had been by then. Those about a call's `result` have been
+    asked about its progress before.
     """
-    counted = run.lambdas = run.lambdas or {}
-    first = counted.get(about, 0) + 1
-    counted[about] = max(upto, first - 1)
+    past, so_far = recall.past, (run.lambdas or {}).get(about, 0)
+    numbers = range(so_far + 1, said + 1) if isinstance(said, int) else said
+    recall.names.come_to(run, about, numbers)
     holder = past.calls.get(about) if result and about is not None else None
     updates = [inner for inner in holder.inner if inner.startswith(f"{about}/update_")] if holder is not None else []
-    prefixes = [*updates, *[f"{prefix_of(about)}_{n}" for n in range(first, upto + 1)]]
+    prefixes = [*updates, *[f"{prefix_of(about)}_{n}" for n in numbers]]
     return [ruling for prefix in prefixes for ruling in _did(run, past, prefix)]
 
 

@@ -190,7 +190,7 @@ class RunLog(Stored):
         if fired := self._new_counts(run):
             data["fired"] = fired
         beside = call_id is None and run.is_aside
-        if lambdas := self.names.ruled(run, call_id, beside):
+        if not beside and (lambdas := self.names.ruled(run, call_id)):
             data["lambdas"] = lambdas
         if beside:
             data["beside"] = True

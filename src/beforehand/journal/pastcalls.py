@@ -16,7 +16,7 @@ from .fingerprint import may_be_new
 from .hookqueue import HookQueue
 from .withheld import not_run, who_answered
 
-SAID = ("decisions", "effects", "heard", "among")
+SAID = ("decisions", "effects", "heard", "lambdas", "among")
 """The parts of a ruling that another one about the same adds to."""
 
 
@@ -85,8 +85,6 @@ def _join(ruling: dict[str, Any], data: dict[str, Any]) -> None:
     ruling.update({name: [*ruling.get(name, ()), *data[name]] for name in SAID if name in data})
     if "fired" in data:
         ruling["fired"] = {**ruling.get("fired", {}), **data["fired"]}
-    if "lambdas" in data:  # how many there have been by then
-        ruling["lambdas"] = data["lambdas"]
     ruling["hooks"] = list((Counter(ruling["hooks"]) | Counter(data["hooks"])).elements())
 
 

@@ -245,9 +245,7 @@ class Recall(RecallOfCalls):
             return []
         assert self.past is not None
         about = run.parent_call_id if about is None else about
-        did = recall_lambdas(run, self.past, about, data["lambdas"], data.get("seam") == "after_tool_call")
-        self.names.ruled(run, about)
-        return did
+        return recall_lambdas(run, self, about, data["lambdas"], data.get("seam") == "after_tool_call")
 
     def _past_ruling_on_line(self, seam: str, stored: int) -> dict[str, Any] | None:
         """The ruling of this seam that comes next, where so many messages have been `stored` by now."""

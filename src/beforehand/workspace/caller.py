@@ -115,12 +115,13 @@ class Caller:
         so each is counted among those of its own kind, and who acts in no way is not counted."""
         if WATCHING.get() is not None:
             return f"{kind}_0"
-        run, among = self.run, self.about if kind == "lambda" else f"{self.about}/{kind}"
-        counted = run.lambdas = run.lambdas or {}
-        number = None if run.journal is None else run.journal.names.number(self.about, kind, self.known_as, self._there)
-        number = number or counted.get(among, 0) + 1
-        counted[among] = max(number, counted.get(among, 0))
-        return f"{kind}_{number}"
+        run = self.run
+        if run.journal is not None:
+            return f"{kind}_{run.journal.names.number(run, self.about, kind, self.known_as, self._there)}"
+        counted, among = run.lambdas or {}, self.about if kind == "lambda" else f"{self.about}/{kind}"
+        counted[among] = counted.get(among, 0) + 1
+        run.lambdas = counted
+        return f"{kind}_{counted[among]}"
 
     def _there(self) -> set[str]:
         """What the lambdas are known as that this run has."""
