@@ -67,7 +67,7 @@ class PastCall(msgspec.Struct):
         if "joins" in data and "again" not in data:
             if "over" in last:
                 rulings.pop()  # some that were new had failed, and have been asked again
-            _join(rulings[data["joins"]], data)
+            join(rulings[data["joins"]], data)
         elif "joins" not in data and lost is not None:
             rulings[lost] = data  # its hooks have been asked again since then
         elif "over" in last:
@@ -81,7 +81,7 @@ class PastCall(msgspec.Struct):
         self.asks.clear()
 
 
-def _join(ruling: dict[str, Any], data: dict[str, Any]) -> None:
+def join(ruling: dict[str, Any], data: dict[str, Any]) -> None:
     """Hooks that were new had their say beside those before."""
     ruling.update({name: [*ruling.get(name, ()), *data[name]] for name in SAID if name in data})
     if "fired" in data:
@@ -91,6 +91,12 @@ def _join(ruling: dict[str, Any], data: dict[str, Any]) -> None:
     ruling["hooks"] = list((Counter(ruling["hooks"]) | Counter(data["hooks"])).elements())
 
 
+def new_beside(ruling: dict[str, Any], hooks: Sequence[Any]) -> list[Any]:
+    """Those of these hooks that were not there when the others had their say."""
+    more = Counter([hook.name for hook in hooks]) - Counter(ruling["hooks"])
+    return [hook for hook in hooks if hook.name in more or may_be_new(ruling["among"], hook)]
+
+
 class RecallOfCalls:
     """The part of a run's past that is asked for by call."""
 
@@ -98,8 +104,8 @@ class RecallOfCalls:
         self.past = past
         self._used: dict[str, dict[str, Any]] = {}
         """What gates had said about calls, by call, where it has been used."""
-        self._joins: dict[str, int] = {}
-        """Beside which of a call's rulings gates have their say now that are new."""
+        self._joins: dict[str | None, int] = {}
+        """Beside which of a call's rulings gates have their say now that are new. Of a request there is one."""
         self._numbers: dict[str | None, list[int]] = {}
         """The lambdas that have been asked since the last ruling, by what that will be about."""
 
@@ -140,8 +146,7 @@ class RecallOfCalls:
         if any(["over" not in ruling for ruling in past.rulings["before_tool_call"]]):
             return []  # a person has changed the call since
         past.rulings["before_tool_call"].clear()
-        more = Counter([hook.name for hook in hooks]) - Counter(used["hooks"])
-        return [hook for hook in hooks if hook.name in more or may_be_new(used["among"], hook)]
+        return new_beside(used, hooks)
 
     def asks_beside(self, call: Any) -> None:
         """Gates that are new are asked about a call now: what they say stands beside what others said of that very call."""
