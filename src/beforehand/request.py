@@ -17,6 +17,7 @@ from .errors import Aborted, ConfigError, RequestTooLarge, RunError, describe
 from .frozen import canonical
 from .hooks.check import Refused
 from .hooks.dispatch import Ruling, dispatch
+from .hooks.hook import UNSEEN
 from .history import History, HistoryView, estimate_tokens
 from .messages import (
     AssistantMessage, Image, Message, MessageStop, Options, Part, Request, Text, Thinking, ToolCall, ToolMessage, clean,
@@ -245,6 +246,10 @@ async def authorize(run: RunState, outgoing: Outgoing, kind: RequestKind, hooks:
     model = outgoing.model
     context = OutgoingRequest(run.info, outgoing.request, model.endpoint, model, kind)
     ruling = await dispatch(run, AUTHORIZE, asked, context)
+    if run.journal is not None:
+        here = [hook for hook in asked if hook.where != UNSEEN]
+        if (new := run.journal.not_asked_of_request(here)) is not None:
+            ruling = await dispatch(run, AUTHORIZE, new, context)
     if run.aborted:
         raise Aborted(run.signal.reason or "aborted")
     return ruling if isinstance(ruling.verdict, Block | Answer) else None

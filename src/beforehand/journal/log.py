@@ -157,7 +157,7 @@ class RunLog(Stored):
         failed = ruling if isinstance(ruling, BaseException) else None
         if call_id is None and self._asked_again is not None and self._asked_again[0] == seam:
             data["instead"] = self._asked_again[1]
-        if seam == "before_tool_call" and call_id in self._joins:
+        if seam in ("before_tool_call", "authorize_request") and call_id in self._joins:
             data["joins"] = self._joins.pop(call_id)
         if seam == "before_tool_call" and failed is None:
             data["args"] = ruling.context.args

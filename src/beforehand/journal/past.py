@@ -19,7 +19,7 @@ from ..seams import BY_NAME
 from .chain import Record, chained
 from .codec import message_of, result_of
 from .queries import no_start
-from .pastcalls import PastCall
+from .pastcalls import PastCall, join
 from .withheld import find_message, find_prompts
 
 LINE = frozenset({
@@ -169,6 +169,7 @@ class _Reader:
             past.fired.update(fired)
         if kind == "ruling":
             self._decisions(data)
+            data["among"] = [self.hooks]
             if data.get("beside"):  # about what a lambda asked, within another ruling
                 return
             if self.said_aside:
@@ -264,6 +265,9 @@ class _Reader:
         self._asked_anew(kind, data)
         if kind == "ruling" and data.get("instead") and not self._supersede(data["seam"], data["instead"]):
             return
+        if "joins" in data and "again" not in data and past.line and past.line[-1].data.get("seam") == data["seam"]:
+            join(past.line[-1].data, data)  # hooks that were new had their say beside those before
+            return
         if kind == "request":
             self.open_request = len(past.line), len(past.messages)
             self.before_reply = len(past.decisions)
@@ -352,7 +356,6 @@ class _Reader:
         return around is not None and around.outcome is not None
 
     def _ruling_of_call(self, data: dict[str, Any]) -> None:
-        data["among"] = [self.hooks]
         self._call(data["call"]).ruled(data)
 
     def _call(self, call_id: str) -> PastCall:

@@ -66,7 +66,7 @@ class PastCall(msgspec.Struct):
         if "joins" in data and "again" not in data:
             if "over" in last:
                 rulings.pop()  # some that were new had failed, and have been asked again
-            _join(rulings[data["joins"]], data)
+            join(rulings[data["joins"]], data)
         elif "joins" not in data and lost is not None:
             rulings[lost] = data  # its hooks have been asked again since then
         elif "over" in last:
@@ -80,12 +80,18 @@ class PastCall(msgspec.Struct):
         self.asks.clear()
 
 
-def _join(ruling: dict[str, Any], data: dict[str, Any]) -> None:
+def join(ruling: dict[str, Any], data: dict[str, Any]) -> None:
     """Hooks that were new had their say beside those before."""
     ruling.update({name: [*ruling.get(name, ()), *data[name]] for name in SAID if name in data})
     if "fired" in data:
         ruling["fired"] = {**ruling.get("fired", {}), **data["fired"]}
     ruling["hooks"] = list((Counter(ruling["hooks"]) | Counter(data["hooks"])).elements())
+
+
+def new_beside(ruling: dict[str, Any], hooks: Sequence[Any]) -> list[Any]:
+    """Those of these hooks that were not there when the others had their say."""
+    more = Counter([hook.name for hook in hooks]) - Counter(ruling["hooks"])
+    return [hook for hook in hooks if hook.name in more or may_be_new(ruling["among"], hook)]
 
 
 class RecallOfCalls:
@@ -96,8 +102,8 @@ class RecallOfCalls:
         self.from_hooks = HookQueue()
         self._used: dict[str, dict[str, Any]] = {}
         """What gates had said about calls, by call, where it has been used."""
-        self._joins: dict[str, int] = {}
-        """Beside which of a call's rulings gates have their say now that are new."""
+        self._joins: dict[str | None, int] = {}
+        """Beside which of a call's rulings gates have their say now that are new. Of a request there is one."""
 
     def past_call(self, call_id: str) -> PastCall | None:
         return None if self.past is None else self.past.calls.get(call_id)
@@ -136,8 +142,7 @@ class RecallOfCalls:
         if any(["over" not in ruling for ruling in past.rulings["before_tool_call"]]):
             return []  # a person has changed the call since
         past.rulings["before_tool_call"].clear()
-        more = Counter([hook.name for hook in hooks]) - Counter(used["hooks"])
-        return [hook for hook in hooks if hook.name in more or may_be_new(used["among"], hook)]
+        return new_beside(used, hooks)
 
     def joins(self, call: Any) -> None:
         """Gates that are new are asked about a call now: their ruling has its place beside the one on record."""

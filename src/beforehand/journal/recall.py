@@ -24,7 +24,7 @@ from ..tools import ToolResult
 from .aside import Names, recall_lambdas, spent
 from .codec import message_of, read, read_changes, read_decision, read_error, read_verdict, result_of
 from .past import Item, Past
-from .pastcalls import RecallOfCalls
+from .pastcalls import RecallOfCalls, new_beside
 from .withheld import Intake
 
 _NOTHING: deque[Item] = deque()
@@ -93,6 +93,8 @@ class Recall(RecallOfCalls):
         that ruling stands on the line, from its end."""
         self._noted = True
         """Whether it is on record what came of the summary that is being made."""
+        self._let_go: dict[str, Any] | None = None
+        """What hooks at 8 had said of the request that is to leave."""
         self._summing = False
         """Whether one is, that is on record."""
         self._left: list[Message] = []
@@ -258,10 +260,24 @@ class Recall(RecallOfCalls):
                     return {}  # about a later message: hooks at 10 were there again, and they were not for this one
                 for _ in range(place + 1):
                     line.popleft()
+                self._let_go = item.data if seam == "authorize_request" else None
                 return item.data
         # Rulings alone do not say that this is past: an abort may have come before them. What they have refused does.
         refused = any([item.data["seam"] in ENDS_TURN and item.data.get("heard") for item in line])
         return {} if refused or (seam == "on_message" and self._is_stored()) else None
+
+    def not_asked_of_request(self, hooks: Sequence[Any]) -> list[Any] | None:
+        """Those of these gates that were not there when others let a request go, which leaves now; or had failed over it then."""
+        ruling, self._let_go = self._let_go, None
+        if ruling is None or ruling.get("heard") or self.rehearsal:
+            return None
+        if self.line and "joins" in self.line[0].data:
+            return new_beside(ruling, hooks)
+        new = [] if self.is_answered() else new_beside(ruling, hooks)
+        if not new:
+            return None
+        self._joins[None] = 0
+        return new
 
     def _is_stored(self) -> bool:
         """Whether the message that is to be stored next is on record."""
