@@ -8,6 +8,9 @@ import hashlib
 import os
 import re
 import socket
+import subprocess
+import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable
@@ -425,6 +428,80 @@ async def test_a_journal_that_is_closed_right_after_a_run_leaves_no_session_behi
     await asyncio.to_thread(journal.close)
     assert not writer._thread.is_alive()
     journal.close()
+
+
+@pytest.mark.parametrize("when", ["in line", "at work", "done"])
+@pytest.mark.parametrize("begins", [True, False])
+async def test_who_is_cancelled_while_a_lease_is_taken_does_not_keep_it(empty_url: str, begins: bool, when: str) -> None:
+    journal = PostgresJournal(empty_url)
+    if not begins:
+        (await journal.begin("r", START))[1].release()
+    writer, goes_on = journal.writer, threading.Event()
+    writer.put(Call(lambda db: goes_on.wait()))
+    taking = asyncio.ensure_future(journal.begin("r", START) if begins else journal.hold("r"))
+    await asyncio.sleep(0)  # it is in line then
+    if when == "in line":
+        taking.cancel()
+        await asyncio.wait({taking})
+    goes_on.set()
+    if when == "done":
+        writer.put(Call(lambda db: None)).result()  # the event loop does not turn, and nobody hears that it was taken
+    taking.cancel()
+    await asyncio.wait({taking})
+    assert taking.cancelled()
+    (await journal.hold("r")).release()
+    await asyncio.to_thread(journal.close)
+
+
+async def test_a_journal_that_is_closed_while_a_run_begins_is_closed_after_it(empty_url: str) -> None:
+    """By another agent that keeps it as well: the run would go on without its lease."""
+    journal, other = PostgresJournal(empty_url), PostgresJournal(empty_url)
+    writer, goes_on = journal.writer, threading.Event()
+    writer.put(Call(lambda db: goes_on.wait()))
+    begins = asyncio.create_task(journal.begin("r", START))
+    await asyncio.sleep(0)  # it is in line then
+    closing = asyncio.create_task(asyncio.to_thread(journal.close))
+    goes_on.set()
+    _, lease = await begins
+    await closing
+    with pytest.raises(RunBusy):
+        await other.hold("r")
+    lease.release()
+    await asyncio.to_thread(journal.close)
+    (await other.hold("r")).release()
+    other.close()
+
+
+FORKS = """
+    import os, sys, threading
+    import psycopg
+    from beforehand.journal import PostgresJournal
+
+    journal = PostgresJournal(sys.argv[1])
+    assert journal.ids() == []
+    with psycopg.connect(sys.argv[1]) as other, psycopg.connect(sys.argv[1], autocommit=True) as looks:
+        other.execute("LOCK TABLE beforehand.runs")
+        reads = threading.Thread(target=journal.ids)
+        reads.start()
+        while looks.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchone() is None:
+            pass
+        child = os.fork()
+        if not child:
+            print("the fork reads", journal.signed, flush=True)
+            os._exit(0)
+        os.waitpid(child, 0)
+        other.rollback()
+        reads.join()
+    print("and so does this one", journal.ids(), flush=True)
+    journal.close()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks here")
+async def test_a_fork_reads_while_a_thread_of_its_parent_does(empty_url: str) -> None:
+    command = [sys.executable, "-c", textwrap.dedent(FORKS), empty_url]
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "the fork reads False\nand so does this one []\n", done.stderr
 
 
 class TestTheEventLoop:

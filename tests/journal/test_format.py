@@ -143,17 +143,18 @@ def test_no_question_looks_at_all_records(tmp_path: Path, version: int) -> None:
     journal = Journal(file_of_format_1(path) if version == 1 else path, durability="normal")
     head = journal.open_run("R", ("run", 1, b"{}"))
     asked: list[str] = []
-    for db in (journal.db, journal.reader):
-        db.set_trace_callback(asked.append)
+    reading = Journal(path, readonly=True)
+    for one in (journal, reading):
+        one.db.set_trace_callback(asked.append)
     journal.append(head, [("note", 2, b"{}"), ("answer", 3, b"{}")])
-    journal.records("R")
-    journal.before_run(head.row)
-    journal.runs()
-    journal.runs(None)
-    assert journal.answered() == [("R", 3)]
+    reading.records("R")
+    reading.before_run(head.row)
+    reading.runs()
+    reading.runs(None)
+    assert reading.answered() == [("R", 3)]
     journal.drop_torn(head)
-    for db in (journal.db, journal.reader):
-        db.set_trace_callback(None)
+    reading.close()
+    journal.db.set_trace_callback(None)
     queries = [query for query in asked if re.search(r"\brecords\b", query)]
     assert len(queries) >= 8
     for query in queries:

@@ -621,6 +621,61 @@ def test_a_thread_that_reads_sees_what_is_written_and_no_half_of_it(tmp_path: Pa
     journal.close()
 
 
+def test_what_was_just_written_is_read_also_while_a_thread_still_reads(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "runs.db", durability="normal")
+    for n in range(1000):
+        journal.open_run(f"old{n}", ("run", 1, b"{}"))
+    begun, stop = threading.Event(), threading.Event()
+
+    def read() -> None:
+        while not stop.is_set():
+            journal.runs()
+            begun.set()
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for thread in readers:
+        thread.start()
+    begun.wait()
+    seen = []
+    for n in range(100):
+        head = journal.open_run(f"new{n}", ("run", 1, b"{}"))
+        journal.append(head, [("note", 2, b"{}")])
+        seen.append(journal.has(f"new{n}") and len(journal.records(f"new{n}")))
+    journal.close()  # whoever reads goes on reading
+    stop.set()
+    for thread in readers:
+        thread.join()
+    assert seen == [2] * 100
+    assert len(journal.runs()) == 1100
+    journal.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the files that a process has open are counted in /proc")
+def test_threads_that_have_read_at_once_leave_no_file_open(tmp_path: Path) -> None:
+    def opened() -> int:
+        links = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
+        return sum([os.readlink(link).startswith(str(tmp_path)) for link in links if os.path.lexists(link)])
+
+    journal = Journal(tmp_path / "runs.db", durability="normal")
+    for n in range(300):
+        journal.open_run(f"R{n}", ("run", 1, b"{}"))
+    at_once = threading.Barrier(20)
+
+    def read() -> None:
+        at_once.wait()
+        for _ in range(3):
+            assert len(journal.runs()) == 300
+
+    readers = [threading.Thread(target=read) for _ in range(20)]
+    for thread in readers:
+        thread.start()
+    for thread in readers:
+        thread.join()
+    assert opened()
+    journal.close()
+    assert opened() == 0
+
+
 # --- the disk is full -----------------------------------------------------------------------------
 
 FULL = """

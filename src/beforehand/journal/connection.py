@@ -18,6 +18,7 @@ class Connection(sqlite3.Connection):
     """
 
     when_closed: Callable[[], None] | None = None
+    unchanging = False  # whether all that is ever read over it is of one moment
     _opened_by = 0  # of one that could not be opened
 
     def __init__(self, *args: Any, **options: Any) -> None:

@@ -16,7 +16,7 @@ class SqliteContents:
 
     def __init__(self, reader: Any) -> None:
         self._reader = reader
-        self._db: sqlite3.Connection = reader.reader
+        self._db: sqlite3.Connection = reader.db
         self._layout: Layout = reader.layout
         self._db.execute("BEGIN")
 

@@ -56,7 +56,7 @@ def open_database(path: Path, key: bytes | None, readonly: bool) -> tuple[Connec
     try:
         layout = _prepare(db, path, key, readonly)
         db.execute("PRAGMA busy_timeout = 0")  # from now on a wait would hold the connection: `Journal` waits without it
-        reader = db if readonly else connect(_address(path, "rw"), 0)
+        reader = db if readonly else open_reader(path, readonly)
     except sqlite3.DatabaseError as error:
         db.close()
         name = getattr(error, "sqlite_errorname", "")
@@ -67,6 +67,15 @@ def open_database(path: Path, key: bytes | None, readonly: bool) -> tuple[Connec
         db.close()
         raise
     return db, reader, layout
+
+
+def open_reader(path: Path, readonly: bool) -> Connection:
+    """One more connection to read a journal that is open. Raises `sqlite3.Error`, `OSError`."""
+    if readonly:
+        return connect_readonly(path, 0)
+    db = connect(_address(path, "rw"), 0)
+    db.execute("SELECT 1 FROM sqlite_master").fetchone()  # opens what is beside it
+    return db
 
 
 def _address(path: Path, mode: str) -> str:

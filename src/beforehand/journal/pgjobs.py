@@ -31,14 +31,18 @@ class Job:
 
     __slots__ = ("future",)
 
+    takes_lease = False
+
     def __init__(self) -> None:
         self.future: Future[Any] = Future()
 
-    def done(self, value: Any) -> None:
+    def done(self, value: Any) -> bool:
+        """Say what it gave. False if nobody waits for it any more."""
         try:
             self.future.set_result(value)
         except InvalidStateError:
-            pass  # nobody waits any more
+            return False
+        return True
 
     def fail(self, error: Exception) -> None:
         try:
@@ -67,6 +71,8 @@ class Opening(Job):
 
     __slots__ = ("entry", "parent", "run_id")
 
+    takes_lease = True
+
     def __init__(self, run_id: str, entry: Entry, parent: str | None) -> None:
         super().__init__()
         self.run_id, self.entry, self.parent = run_id, entry, parent
@@ -80,6 +86,14 @@ class Call(Job):
     def __init__(self, fn: Callable[[Any], Any]) -> None:
         super().__init__()
         self.fn = fn
+
+
+class Hold(Call):
+    """Take the lease of a run, and give its row."""
+
+    __slots__ = ()
+
+    takes_lease = True
 
 
 class Plan:

@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from ..errors import RunBusy, UnknownRun
-from .pgjobs import RUN_LOCK, WORKER_LOCK, Call
+from .pgjobs import RUN_LOCK, WORKER_LOCK, Call, Hold, Job
 
 HOLD_AGAIN_SECONDS = 5.0
 """How long, once the database is back, it may take until the old session's locks are free."""
@@ -27,15 +27,22 @@ class Locks:
         """Locks that could not be taken back, and are tried again."""
         self._let_go: set[tuple[int, int]] = set()
         """What is held only until the job is done by which it is given back."""
+        self._wanted: set[Job] = set()
+        """Jobs by which somebody waits for a lease."""
 
     @property
     def in_use(self) -> bool:
-        """Whether something is held that nobody has said to give back. From any thread."""
-        return bool(set(self.held) - self._let_go)
+        """Whether something is held that nobody has said to give back, or waited for. From any thread."""
+        return bool(self._wanted or set(self.held) - self._let_go)
+
+    def wanted(self, job: Job) -> None:
+        """Somebody waits for a lease from now on. From any thread."""
+        self._wanted.add(job)
+        job.future.add_done_callback(lambda _: self._wanted.discard(job))
 
     # --- jobs ---
 
-    def hold(self, run_id: str) -> Call:
+    def hold(self, run_id: str) -> Hold:
         """A job that takes a run's lease and gives its row."""
 
         def take(db: Any) -> int:
@@ -49,7 +56,7 @@ class Locks:
             self.lost.discard(found[0])
             return int(found[0])
 
-        return Call(take)
+        return Hold(take)
 
     def lock_worker(self, number: int, name: str) -> Call:
         """A job that takes the lock by which others see that a worker lives."""
@@ -79,6 +86,11 @@ class Locks:
         if taken:
             self.held[kind, number] = name
         return taken
+
+    def drop(self, db: Any, row: int) -> None:
+        """Give back a run's lease that was taken for somebody who does not wait any more."""
+        del self.held[RUN_LOCK, row]
+        db.execute("SELECT pg_advisory_unlock(%s, %s)", (RUN_LOCK, row))
 
     def take_missing(self, db: Any) -> None:
         self._missing -= {lock for lock in self._missing if lock not in self.held or _lock(db, *lock)}

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-import os
 import queue
 import threading
 import time
@@ -47,7 +46,6 @@ class Writer:
     """Jobs are done in the order in which they are put. After `close` there are none."""
 
     def __init__(self, url: str, key: bytes | None, durability: str) -> None:
-        self.pid = os.getpid()
         self.reached = False  # whether the database was there once
         self.locks = Locks(shown(url))
         self._url, self._key, self._durability = url, key, durability
@@ -58,19 +56,43 @@ class Writer:
         """Process and start of the session, by which the server knows it."""
         self._error: type[Exception] = psycopg().Error
         self._closing = threading.Event()
+        self._door = threading.RLock()  # a journal that goes out of scope closes it at any moment, also amid what is below
         self._thread = threading.Thread(target=self._work, name="beforehand:journal", daemon=True)
         self._thread.start()
 
+    @property
+    def closed(self) -> bool:
+        return self._closing.is_set()
+
+    def takes(self, job: Job) -> bool:
+        """Have a job done. False if it comes after the end."""
+        with self._door:
+            if self.closed:
+                return False
+            if job.takes_lease:
+                self.locks.wanted(job)
+            self._jobs.put(job)
+        return True
+
     def put(self, job: Job) -> Future[Any]:
-        self._jobs.put(job)
+        """The same, where one that comes after the end fails."""
+        if not self.takes(job):
+            job.fail(JournalError(f"the journal {shown(self._url)} was closed"))
         return job.future
 
-    def close(self, wait: bool = True) -> None:
-        """Finish what was put, and give the connection back, with every lock. A database that is away is not waited for."""
-        self._closing.set()
-        self._jobs.put(None)
+    def close(self, wait: bool = True) -> bool:
+        """Finish what was put, and give the connection back, with every lock. A database that is away is not waited for.
+
+        False, and nothing is closed, while a run goes on or begins; who does not `wait` for it knows that none does.
+        """
+        with self._door:
+            if wait and self.locks.in_use:
+                return False
+            self._closing.set()
+            self._jobs.put(None)
         if wait and threading.current_thread() is not self._thread:
             self._thread.join()
+        return True
 
     # --- the thread ---
 
@@ -88,7 +110,7 @@ class Writer:
                 going = False
             for kind, same in itertools.groupby([job for job in jobs if job is not None], type):
                 together = list(same)
-                for part in [[job] for job in together] if kind is Call else [together]:
+                for part in [[job] for job in together] if issubclass(kind, Call) else [together]:
                     self._do(part)
         if self._db is not None:
             self._db.close()
@@ -103,12 +125,19 @@ class Writer:
             elif isinstance(jobs[0], Opening):
                 self._begin(jobs)
             else:
-                jobs[0].done(self._again(lambda: jobs[0].fn(self._db)))
+                value = self._again(lambda: jobs[0].fn(self._db))
+                self._told(jobs[0], value, value)
         except Exception as error:
             why = self._as_error(error)
             for job in jobs:
                 if not job.future.done():
                     job.fail(why)
+
+    def _told(self, job: Job, value: Any, row: int) -> None:
+        """Say what a job gave. A lease that nobody waits for any more is given back."""
+        if not job.done(value) and job.takes_lease:
+            with contextlib.suppress(self._error):  # lost with the session
+                self.locks.drop(self._db, row)
 
     def _as_error(self, error: Exception) -> Exception:
         if not isinstance(error, self._error):
@@ -210,7 +239,7 @@ class Writer:
         found = self._db.execute(query, (job.run_id, *job.entry)).fetchone()
         if found is None or not self.locks.take(self._db, RUN_LOCK, found[0], job.run_id):
             return False
-        job.done(PgHead(found[0], job.run_id, 1, found[1]))
+        self._told(job, PgHead(found[0], job.run_id, 1, found[1]), found[0])
         return True
 
     def _open(self, jobs: list[Opening]) -> None:
@@ -248,7 +277,7 @@ class Writer:
         for job, head in made:
             assert locks[head.row]  # a new row: nobody can have held it
             self.locks.held[RUN_LOCK, head.row] = job.run_id
-            job.done(head)
+            self._told(job, head, head.row)
         for job in jobs:
             if not job.future.done():
                 job.fail(RunExists(job.run_id))

@@ -8,11 +8,12 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Any, ParamSpec, TypeVar, cast
 
 from ..errors import ConfigError, JournalError, JournalUnreadable, RunBusy, UnknownRun
 from .chain import Record
-from .pgjobs import RUN_LOCK, Append, Opening, PgHead
+from .pgjobs import RUN_LOCK, Append, Job, Opening, PgHead
 from .pgopening import connect, lost, passes, prepare, psycopg, said, shown
 from .pgtotal import facts_of
 from .pgwriter import RETRY_SECONDS, Writer
@@ -50,12 +51,20 @@ class PostgresJournal:
         self.path = shown(url)
         self.durability, self.raw, self.readonly = durability, raw, readonly
         self._url, self._key = url, key
+        self._begin()
+
+    def _begin(self) -> None:
+        """Nothing is open yet: of a new journal, and of one that a fork has brought into another process."""
+        self._pid = os.getpid()
         self._guard = threading.RLock()
         """Held by a thread that reads, for as long as the server takes: the event loop must never want it."""
         self._making = threading.Lock()
         self._reader: Any = None
-        self._reader_pid = 0
         self._writing: Writer | None = None
+
+    def _after_fork(self) -> None:
+        if self._pid != os.getpid():
+            self._begin()
 
     def __repr__(self) -> str:
         signed = ", signed" if self._key is not None else ""
@@ -75,29 +84,32 @@ class PostgresJournal:
         """The session that writes. A fork gets one of its own."""
         if self.readonly:
             raise JournalError(f"the journal {self.path} was opened to be read only")
-        if self._writing is None or self._writing.pid != os.getpid():
+        self._after_fork()
+        while (writer := self._writing) is None or writer.closed:
             with self._making:
-                if self._writing is None or self._writing.pid != os.getpid():
+                if self._writing is writer:
                     self._writing = Writer(self._url, self._key, self.durability)
-        return self._writing
+        return writer
 
     def close(self) -> None:
-        """Close the connections, unless a run still goes on. They are opened again when they are next needed."""
+        """Close the connections, unless a run still goes on, or begins. They are opened again when they are next needed."""
+        self._after_fork()
         with self._guard:
-            if self._reader is not None and self._reader_pid == os.getpid():
+            if self._reader is not None:
                 self._reader.close()
             self._reader = None
             writer = self._writing
-            if writer is not None and writer.pid == os.getpid() and not writer.locks.in_use:
-                self._writing = None  # first: who writes meanwhile makes another
-                writer.close()
+            if writer is not None and writer.close():
+                with self._making:  # who has written meanwhile has made another
+                    self._writing = None if self._writing is writer else self._writing
 
     def __del__(self, getpid: Callable[[], int] = os.getpid) -> None:  # as the interpreter ends, `os` may be gone
-        if getattr(self, "_reader", None) is not None and self._reader_pid == getpid():
+        if getattr(self, "_pid", None) != getpid():
+            return
+        if self._reader is not None:
             self._reader.close()  # who still waited for an answer when it was closed has opened it again
-        writer = getattr(self, "_writing", None)
-        if writer is not None and writer.pid == getpid():
-            writer.close(wait=False)  # no run goes on: it would have the journal
+        if self._writing is not None:
+            self._writing.close(wait=False)  # no run goes on: it would have the journal
 
     # --- writing ---
 
@@ -105,19 +117,38 @@ class PostgresJournal:
         """A connection is made where it does not hold up the event loop: in the thread that writes."""
 
     async def begin(self, run_id: str, entry: Entry, parent: str | None = None) -> tuple[Head, PgLease]:
-        head = await asyncio.wrap_future(self.writer.put(Opening(run_id, entry, parent)))
-        return head, PgLease(self.writer, head.row, run_id)
+        writer, head = await self._leased(run_id, lambda _: Opening(run_id, entry, parent))
+        return head, PgLease(writer, head.row, run_id)
 
     async def hold(self, run_id: str) -> PgLease:
         for pause in GIVEN_BACK:
             try:
-                row = await asyncio.wrap_future(self.writer.put(self.writer.locks.hold(run_id)))
-                return PgLease(self.writer, row, run_id)
+                writer, row = await self._leased(run_id, lambda writer: writer.locks.hold(run_id))
+                return PgLease(writer, row, run_id)
             except RunBusy:
                 if not pause or not await asyncio.to_thread(self._is_over, run_id):
                     raise
             await asyncio.sleep(pause)
         raise AssertionError
+
+    async def _leased(self, run_id: str, job: Callable[[Writer], Job]) -> tuple[Writer, Any]:
+        """What a job gives that takes a run's lease, and from whom. Whoever is cancelled meanwhile does not keep it."""
+        writer, future = self._put(job)
+        try:
+            return writer, await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            if not future.cancel() and future.exception() is None:  # else the writer sees that nobody waits
+                row = future.result()
+                PgLease(writer, row.row if isinstance(row, Head) else row, run_id).release()
+            raise
+
+    def _put(self, job: Callable[[Writer], Job]) -> tuple[Writer, Future[Any]]:
+        """Have a job done by the session that writes, whoever closes it meanwhile."""
+        while True:
+            writer = self.writer
+            made = job(writer)
+            if writer.takes(made):
+                return writer, made.future
 
     def _is_over(self, run_id: str) -> bool:
         return self.records(run_id, after=self.head(run_id).records - 1)[-1].kind in ("end", "suspended")
@@ -127,7 +158,7 @@ class PostgresJournal:
         mine = cast(PgHead, head)
         if mine.failed is not None:
             raise mine.failed
-        mine.last = self.writer.put(Append(mine, entries))
+        mine.last = self._put(lambda _: Append(mine, entries))[1]
         if wait:
             mine.last.result()
 
@@ -160,10 +191,11 @@ class PostgresJournal:
 
     def _all(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
         """Rows, over the connection that reads: once more if it was lost meanwhile."""
+        self._after_fork()
         for attempt in (1, 2):
             with self._guard:
-                if self._reader is None or self._reader_pid != os.getpid() or self._reader.closed:
-                    self._reader, self._reader_pid = self._connected(self.readonly), os.getpid()
+                if self._reader is None or self._reader.closed:
+                    self._reader = self._connected(self.readonly)
                 try:
                     return cast("list[Any]", self._reader.execute(query, values).fetchall())
                 except psycopg().Error as error:

@@ -13,6 +13,7 @@ from ..errors import JournalUnreadable, UnknownRun
 from .chain import Record
 from .late import Late
 from .layout import Layout
+from .readers import Readers
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -64,7 +65,7 @@ class Queries:
     path: Path
 
     @property
-    def reader(self) -> sqlite3.Connection:
+    def readers(self) -> Readers:
         raise NotImplementedError
 
     @property
@@ -74,7 +75,7 @@ class Queries:
 
     def _rows(self, query: str, *values: Any, **named: Any) -> list[Any]:
         try:
-            return self.reader.execute(query, named or values).fetchall()
+            return self.readers.rows(query, named or values)
         except UnicodeEncodeError:
             return []  # a name that SQLite cannot hold names nothing
         except sqlite3.Error as error:

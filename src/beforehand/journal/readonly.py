@@ -30,8 +30,11 @@ def connect_readonly(path: Path, timeout: float) -> Connection:
             raise
     log = path.with_name(path.name + "-wal")
     if not log.exists() or log.stat().st_size == 0:
-        return _connect(path, "mode=ro&immutable=1", timeout)
-    return _copied(path, log, timeout)
+        db = _connect(path, "mode=ro&immutable=1", timeout)
+    else:
+        db = _copied(path, log, timeout)
+    db.unchanging = True
+    return db
 
 
 def _connect(path: Path, how: str, timeout: float) -> Connection:

@@ -25,6 +25,7 @@ from .layout import Layout
 from .queries import Head as Head
 from .queries import P, Queries, T
 from .queries import RunRow as RunRow
+from .readers import Readers
 from .torn import drop_torn
 from .total import Total, seal_of_facts
 
@@ -77,7 +78,7 @@ class Journal(Queries):
         """Nothing is open yet: of a new journal, and of one that a fork has brought into another process."""
         self._lock = threading.RLock()
         self._db: Connection | None = None
-        self._reader: Connection | None = None
+        self._readers: Readers | None = None
         self._writer: sqlite3.Cursor | None = None  # every change is made with this one: a cursor for each statement costs more
         self._layout: Layout  # both once it is open
         self._files: Files
@@ -102,20 +103,21 @@ class Journal(Queries):
         if self._db is None:
             with self._lock:
                 if self._db is None:
-                    db, self._reader, self._layout = open_database(self.path, self._key, self.readonly)
-                    for one in {db, self._reader}:
+                    db, reader, self._layout = open_database(self.path, self._key, self.readonly)
+                    for one in {db, reader}:
                         self._leases.opened()
                         one.when_closed = self._leases.closed
                     self._files = Files(self.path)
+                    self._readers = Readers(reader, self.path, self.readonly, self._leases)
                     self._db = db  # last: who finds it does not wait
         return self._db
 
     @property
-    def reader(self) -> sqlite3.Connection:
-        """The connection to read over. Over the writer's another thread would see what is not committed."""
-        _ = self.db  # both are open then
-        reader = self._reader
-        return self.reader if reader is None else reader  # it was closed just now
+    def readers(self) -> Readers:
+        """The connections to read over. Over the writer's another thread would see what is not committed."""
+        _ = self.db  # they are open then
+        readers = self._readers
+        return self.readers if readers is None else readers  # they were closed just now
 
     @property
     def layout(self) -> Layout:
@@ -150,10 +152,10 @@ class Journal(Queries):
                 os.close(self._wal)
             if self._writer is not None:
                 self._writer.close()  # while it has a statement, such as one that failed, SQLite keeps the file open
-            for db in (self._reader, self._db):
-                if db is not None:
-                    db.close()
-            self._db = self._reader = self._writer = self._wal = None
+            for one in (self._readers, self._db):
+                if one is not None:
+                    one.close()
+            self._db = self._readers = self._writer = self._wal = None
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
         if (wal := getattr(self, "_wal", None)) is not None:  # the connection closes itself
