@@ -101,9 +101,8 @@ def settled_rulings(records: list[Record]) -> Counter[tuple[str, str, int, str |
             if counts and any(v.get("withheld") for v in heard) and (record.run_id, data["call"]) not in over:
                 continue  # an answer that is not on record
             kept.append((record.run_id, data["seam"], data["turn"], data.get("call")))
-            if data["seam"] == "authorize_request" and any(
-                v["is"] == "Answer" for v, *_ in data.get("heard", ())
-            ):  # a hook's answer is a reply like any other
+            said = {v["is"] for v, *_ in data.get("heard", ())}
+            if data["seam"] == "authorize_request" and said == {"Answer"}:  # a hook's answer is a reply like any other
                 open_since[record.run_id] = len(kept)
         elif record.kind == "failed" or _fails_a_call(record):
             open_since.setdefault(record.run_id, len(kept))

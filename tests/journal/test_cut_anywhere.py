@@ -34,6 +34,14 @@ WRONG_ARGUMENTS_THAT_NOBODY_LOOKED_AT = Story(
 """Without hooks the body's own decoder is the first to read the arguments: what is wrong there has not begun."""
 
 
+ANSWERED_AND_BLOCKED = Story(
+    replies=[[text("never sent")]],
+    acts=[Act("authorize_request", 1, choice, None, "user", "closed") for choice in (0, 1)],
+    mode="parallel", listened=False, inherit=False, dynamic=False, answers=[Approve()] * 3, max_turns=2,
+)  # fmt: skip
+"""Of a hook's answer and another one's block the block counts: there is no reply."""
+
+
 async def check_every_cut(story: Story, folder: Path, cuts: list[int] | None = None, raw: bool = True) -> None:
     """Without `raw` a run that has done nothing yet may be refused: what hooks have not let pass is not on record."""
     whole = Play(story, folder / "whole.db", [], raw)
@@ -78,6 +86,7 @@ async def check_every_cut(story: Story, folder: Path, cuts: list[int] | None = N
 
 @example(FAILED_BEFORE_THE_LAST_RULING, list(range(60)), True)
 @example(FAILED_BEFORE_THE_LAST_RULING, list(range(60)), False)
+@example(ANSWERED_AND_BLOCKED, list(range(60)), False)
 @example(WRONG_ARGUMENTS_THAT_NOBODY_LOOKED_AT, list(range(60)), True)
 @given(STORIES, st.lists(st.integers(0, 10_000), min_size=8, max_size=8), st.booleans())
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])

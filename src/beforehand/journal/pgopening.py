@@ -228,8 +228,10 @@ def _signed(db: Any) -> tuple[dict[str, Any], tuple[Any, ...] | None]:
 def _create(db: Any, key: bytes | None) -> None:
     with db.transaction():
         db.execute("SELECT pg_advisory_xact_lock(%s)", (_MAKING,))
-        if _found(db) is not None:  # somebody was quicker, and may be writing: to make it again would wait for him, and he for us
-            return
+        # Asked of the tables: amid a transaction `to_regclass` may still answer as it did before that.
+        there = "SELECT EXISTS (SELECT FROM pg_tables WHERE schemaname = 'beforehand' AND tablename = 'journal')"
+        if db.execute(there).fetchone()[0]:  # somebody was quicker, and may be writing: to make it again would wait for him,
+            return  # and he for us
         db.execute(_SCHEMA)
         db.execute(
             "INSERT INTO beforehand.journal (format, signed, opened, head, seal) VALUES (%s, %s, 0, '', %s) "
