@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from durable.cluster import PASSWORD, Cluster
 from durable.cutting import line_to
@@ -27,7 +28,7 @@ from beforehand.answering import answer_waiting, settle_call
 from beforehand.backtest import backtest
 from beforehand.errors import ConfigError, JournalError, JournalUnreadable, RunBusy, UnknownRun, UsageError
 from beforehand.hooks.registry import HookSet
-from beforehand.journal import Journal, PostgresJournal, open_journal, verify
+from beforehand.journal import Journal, PostgresJournal, open_journal, pgopening, verify
 from beforehand.journal.chain import seal
 from beforehand.journal.pgjobs import Call
 from beforehand.journal.reading import summaries
@@ -359,6 +360,23 @@ class TestSameAsInAFile:
         assert len(await asyncio.to_thread(journal.runs)) == 90
         for agent in agents:
             await agent.aclose()
+
+
+def test_who_finds_the_database_empty_while_another_makes_the_journal_does_not_make_it_again(empty_url: str) -> None:
+    """It would lock the tables in another order than who writes already, and one of them would fail."""
+    said: list[str] = []
+    with psycopg.connect(empty_url) as first, psycopg.connect(empty_url, autocommit=True) as second:
+        second.add_notice_handler(lambda notice: said.append(str(notice.message_primary)))
+        first.execute("SELECT pg_advisory_xact_lock(%s)", (pgopening._MAKING,))
+        making = threading.Thread(target=pgopening.prepare, args=(second, "here", KEY, False))
+        making.start()
+        waits = "SELECT 1 FROM pg_locks WHERE pid = %s AND NOT granted"
+        while first.execute(waits, (second.info.backend_pid,)).fetchone() is None:
+            assert making.is_alive()
+        pgopening._create(first, KEY)
+        first.commit()
+        making.join()
+    assert said == []  # "relation already exists, skipping"
 
 
 def with_helper(where: Any, paid: list[str], hooks: Any = ()) -> Agent:
