@@ -210,18 +210,25 @@ class _Late(Exception):
 
 
 async def _in_time(tool: Tool, first: tuple[Any, ...], kwargs: dict[str, Any], timeout: float | None) -> Any:
-    """A body with a time limit, or a sync one, which runs in a thread. A late result is discarded."""
+    """A body with a time limit, or a sync one, which runs in a thread. A late result is discarded.
+
+    One that gives an awaitable, such as an async body in a sync wrapper, is done when that is.
+    """
     work: asyncio.Future[Any]
+    loop = asyncio.get_running_loop()
+    end = None if timeout is None else loop.time() + timeout
     if tool.is_async:
         work = contained(tool.unguarded(*first, **kwargs))
     else:
         work = in_thread(tool.unguarded, *first, **kwargs)
     try:
-        done, _ = await asyncio.wait({work}, timeout=timeout)
-        if not done:
-            raise _Late(timeout or 0.0)
-        value = result_of(work)
-        return await value if hasattr(value, "__await__") else value
+        while True:
+            done, _ = await asyncio.wait({work}, timeout=None if end is None else end - loop.time())
+            if not done:
+                raise _Late(timeout or 0.0)
+            if not hasattr(value := result_of(work), "__await__"):
+                return value
+            work = contained(value)
     except BaseException:  # also one that comes from elsewhere, just as it ends
         work.cancel()
         forget(work)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import shutil
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -648,6 +650,50 @@ def test_what_was_just_written_is_read_also_while_a_thread_still_reads(tmp_path:
     assert seen == [2] * 100
     assert len(journal.runs()) == 1100
     journal.close()
+
+
+@pytest.mark.parametrize("readonly", [False, True])
+def test_a_journal_may_be_closed_while_threads_read_it(tmp_path: Path, readonly: bool) -> None:
+    """By somebody else who has it. SQLite ends the process that closes a connection over which it reads."""
+    with contextlib.closing(Journal(tmp_path / "runs.db", durability="normal")) as made:
+        for n in range(300):
+            made.open_run(f"R{n}", ("run", 1, b"{}"))
+    journal, stop, found = Journal(tmp_path / "runs.db", durability="normal", readonly=readonly), threading.Event(), set()
+
+    def read() -> None:
+        while not stop.is_set():
+            try:
+                found.add(len(journal.runs()))
+            except JournalError as error:
+                found.add(str(error))
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for thread in readers:
+        thread.start()
+    for _ in range(50):
+        journal.close()
+        journal.has("R0")
+    stop.set()
+    for thread in readers:
+        thread.join()
+    journal.close()
+    assert found == {300}
+
+
+async def test_who_waits_for_the_disk_is_not_disturbed_by_who_closes_the_journal(tmp_path: Path) -> None:
+    journal, goes_on = Journal(tmp_path / "runs.db"), threading.Event()
+    head, lease = await journal.begin("R", ("run", 1, b"{}"))
+    with ThreadPoolExecutor(1) as one:
+        asyncio.get_running_loop().set_default_executor(one)
+        one.submit(goes_on.wait)
+        writing = asyncio.create_task(journal.write(head, [("note", 2, b"{}")], durable=True))
+        await asyncio.sleep(0)  # it is written, and the thread that waits for the disk has not come to it
+        journal.close()
+        goes_on.set()
+        await writing
+        lease.release()
+        assert [record.kind for record in journal.records("R")] == ["run", "note"]
+        journal.close()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the files that a process has open are counted in /proc")

@@ -398,6 +398,32 @@ async def test_a_body_that_returns_after_its_time_although_it_was_cancelled_is_d
     assert "late" not in [m.text for m in talk.messages]
 
 
+async def test_an_async_body_in_a_sync_wrapper_has_as_long_as_any_other() -> None:
+    ended = asyncio.Event()
+
+    async def work() -> str:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return "late"
+
+    @tool(timeout=0.01)
+    @functools.wraps(work)
+    def wrapped() -> Any:
+        return work()
+
+    model = ScriptedModel([tool_call("work"), text("end")])
+    talk = Agent(model=model, tools=[wrapped]).conversation()
+    ends: list[Any] = []
+    talk.on("tool_execution_end", lambda e: ends.append(e.outcome))
+    await talk.run("go")
+
+    assert ends == ["timed_out"]
+    assert "within 0.01 s" in talk.messages[2].text
+    await ended.wait()
+
+
 async def test_a_timeout_of_one_call_leaves_its_siblings_alone() -> None:
     timed_out = asyncio.Event()
 

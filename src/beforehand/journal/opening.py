@@ -133,6 +133,15 @@ def _create(db: sqlite3.Connection, key: bytes | None) -> None:
         raise
 
 
+def open_log(path: Path) -> int:
+    """The journal's log, to bring it to the disk. Raises `OSError`."""
+    if os.name == "posix":  # the name of a new file is durable with its folder only
+        folder = os.open(path.parent, os.O_RDONLY)
+        os.fsync(folder)
+        os.close(folder)
+    return os.open(path.with_name(path.name + "-wal"), os.O_RDWR)
+
+
 def write_again(path: Path, leases: Leases) -> None:
     """Bring to the disk what an fsync could not. Raises `OSError`.
 

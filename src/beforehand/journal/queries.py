@@ -75,7 +75,9 @@ class Queries:
 
     def _rows(self, query: str, *values: Any, **named: Any) -> list[Any]:
         try:
-            return self.readers.rows(query, named or values)
+            while (found := self.readers.rows(query, named or values)) is None:
+                pass  # they were closed just now, and are opened again
+            return found
         except UnicodeEncodeError:
             return []  # a name that SQLite cannot hold names nothing
         except sqlite3.Error as error:

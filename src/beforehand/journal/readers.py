@@ -6,8 +6,9 @@ would not see what the process has written since then.
 
 from __future__ import annotations
 
-import contextlib
 import sqlite3
+import threading
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,29 +24,35 @@ KEPT = 4
 
 
 class Readers:
-    """`first` is there from the beginning: whoever deletes or replaces the file takes nothing from those who read it."""
+    """`first` is there from the beginning: whoever deletes or replaces the file takes nothing from those who read it.
+
+    None is closed while somebody reads over it: that would end the process.
+    """
 
     def __init__(self, first: Connection, path: Path, readonly: bool, leases: Leases) -> None:
         self._first, self._path, self._readonly, self._leases = first, path, readonly, leases
         self._files = Files(path)
+        self._guard = threading.Lock()
         self._free = [first]
+        self._reads = Counter[Connection]()
+        """How many go on over those that are not free."""
         self._closed = False
 
-    def rows(self, query: str, values: Sequence[Any] | Mapping[str, Any]) -> list[Any]:
-        """What a query finds. Raises `sqlite3.Error`."""
-        try:
-            db = self._free.pop()
-        except IndexError:
-            db = self._another()
+    def rows(self, query: str, values: Sequence[Any] | Mapping[str, Any]) -> list[Any] | None:
+        """What a query finds. `None` once they are closed. Raises `sqlite3.Error`."""
+        with self._guard:
+            if self._closed:
+                return None
+            db = self._free.pop() if self._free else self._another()
+            self._reads[db] += 1
         try:
             return db.execute(query, values).fetchall()
         finally:
-            if db is not self._first and len(self._free) >= KEPT:
-                db.close()
-            elif db not in self._free:
-                self._free.append(db)
-            if self._closed:
-                self.close()
+            with self._guard:
+                self._reads[db] -= 1
+                if not self._reads[db]:
+                    del self._reads[db]
+                    self._put_back(db)
 
     def _another(self) -> Connection:
         if self._first.unchanging:
@@ -59,9 +66,15 @@ class Readers:
         db.when_closed = self._leases.closed
         return db
 
+    def _put_back(self, db: Connection) -> None:
+        if self._closed or (db is not self._first and len(self._free) >= KEPT):
+            db.close()
+        else:
+            self._free.append(db)
+
     def close(self) -> None:
         """Close those that nobody reads over. The others are closed as soon as nobody does."""
-        self._closed = True
-        with contextlib.suppress(IndexError):  # somebody else closes them, too
-            while True:
+        with self._guard:
+            self._closed = True
+            while self._free:
                 self._free.pop().close()

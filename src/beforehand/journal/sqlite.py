@@ -16,7 +16,7 @@ from ..errors import ConfigError, JournalError
 from .body import encode as encode
 from .chain import chained, seal
 from .lease import Lease, leases_at
-from .opening import BEGIN_LOG, BUSY_SECONDS, JournalBusy, RunExists, as_error, open_database, write_again
+from .opening import BEGIN_LOG, BUSY_SECONDS, JournalBusy, RunExists, as_error, open_database, open_log, write_again
 from .connection import Connection
 from .contents import SqliteContents
 from .files import Files
@@ -152,10 +152,12 @@ class Journal(Queries):
                 os.close(self._wal)
             if self._writer is not None:
                 self._writer.close()  # while it has a statement, such as one that failed, SQLite keeps the file open
-            for one in (self._readers, self._db):
-                if one is not None:
-                    one.close()
+            readers, db = self._readers, self._db
             self._db = self._readers = self._writer = self._wal = None
+            if readers is not None:
+                readers.close()
+            if db is not None and not self.readonly:  # else it is one of those
+                db.close()
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
         if (wal := getattr(self, "_wal", None)) is not None:  # the connection closes itself
@@ -334,20 +336,18 @@ class Journal(Queries):
 
     def _fsync(self) -> None:
         with self._syncing:
-            written = self._commits
+            written, closed = self._commits, self._db is None
             try:
                 if self._unsure:
                     write_again(self.path, self._leases)
                 if self._wal is None:
-                    self._wal = os.open(self.path.with_name(self.path.name + "-wal"), os.O_RDWR)
-                    if os.name == "posix":  # the name of a new file is durable with its folder only
-                        folder = os.open(self.path.parent, os.O_RDONLY)
-                        os.fsync(folder)
-                        os.close(folder)
+                    self._wal = open_log(self.path)
                 os.fsync(self._wal)
             except OSError as error:
-                self._unsure = True
-                raise JournalError(f"the journal {self.path} could not be brought to the disk: {error.strerror}") from None
+                # When SQLite closes the file, it waits for the disk, and then there is no log.
+                if not closed or not isinstance(error, FileNotFoundError):
+                    self._unsure = True
+                    raise JournalError(f"the journal {self.path} could not be brought to the disk: {error.strerror}") from None
             self._durable, self._unsure = written, False
 
     def _fold(self) -> None:
