@@ -66,13 +66,21 @@ class PastCall(msgspec.Struct):
         if "joins" in data and "again" not in data:
             if "over" in last:
                 rulings.pop()  # some that were new had failed, and have been asked again
-            _join(rulings[data["joins"]], data)
+            self._name_lambdas(joined := rulings[data["joins"]])
+            _join(joined, data)
         elif "joins" not in data and lost is not None:
             rulings[lost] = data  # its hooks have been asked again since then
         elif "over" in last:
             rulings[-1] = data  # so have these
         else:
             rulings.append(data)
+
+    def _name_lambdas(self, ruling: dict[str, Any]) -> None:
+        """An older record says how many lambdas there had been by a ruling. Those that join it are added by their numbers."""
+        if isinstance(upto := ruling.get("lambdas"), int):
+            counts = [then.get("lambdas", 0) for rulings in self.rulings.values() for then in rulings if then is not ruling]
+            before = max([count for count in counts if isinstance(count, int) and count <= upto], default=0)
+            ruling["lambdas"] = [*range(before + 1, upto + 1)]
 
     def forget_decisions(self) -> None:
         """They were about another call. What people have answered is bound to what they were shown."""
