@@ -100,6 +100,11 @@ class Recall(RecallOfCalls):
         self._requeued = False
 
     @property
+    def will_be_heard(self) -> bool:
+        """Whether there are listeners, who hear of nothing while the run goes over its past."""
+        return False
+
+    @property
     def line(self) -> deque[Item]:
         """What is still to be gone over on the run's own line."""
         return _NOTHING if self.live or self.past is None else self.past.line
