@@ -31,6 +31,8 @@ class PastCall(msgspec.Struct):
     settled: dict[str, Any] | None = None
     inner: list[str] = []
     notes: list[dict[str, Any]] = []
+    edits: int = 0
+    """How often a person has changed it. Each time the hooks are asked anew."""
 
     @property
     def name(self) -> str | None:
@@ -44,7 +46,8 @@ class PastCall(msgspec.Struct):
         After each edit by a person the hooks are asked again: `number` says in which of these rounds. To be asked before the
         rulings are gone over.
         """
-        shaping, gate = (self.ruling(seam, number) for seam in ("prepare_tool_call", "before_tool_call"))
+        gate = self.ruling("before_tool_call", number)
+        shaping = next((data for data in self.rulings.get("prepare_tool_call", ()) if data["round"] == number), {})
         if "args" in shaping:
             return shaping["args"]  # type: ignore[no-any-return]
         first = [gate.get("original_args"), *[asked["original_args"] for asked in self.asks[:1]]] if number == 0 else []
@@ -55,8 +58,15 @@ class PastCall(msgspec.Struct):
         rulings = self.rulings.get(seam, ())
         return rulings[number] if number < len(rulings) else {}
 
+    def answered(self, data: dict[str, Any]) -> None:
+        """A person has said something about it."""
+        self.answers.append(data)
+        self.edits += data["answer"]["is"] == "Edit"
+
     def ruled(self, data: dict[str, Any]) -> None:
-        """The hooks of a seam have been asked about it."""
+        """The hooks of a seam have been asked about it. Shapers may be new since a person was asked: their first ruling is about
+        what the person made of it, then."""
+        data["round"] = self.edits
         rulings = self.rulings.get(data["seam"])
         if not rulings:
             self.rulings[data["seam"]] = deque([data])
@@ -86,6 +96,7 @@ class PastCall(msgspec.Struct):
         """They were about another call. What people have answered is bound to what they were shown."""
         self.rulings.clear()
         self.asks.clear()
+        self.edits = 0
 
 
 def _join(ruling: dict[str, Any], data: dict[str, Any]) -> None:
@@ -104,6 +115,8 @@ class RecallOfCalls:
         self.from_hooks = HookQueue()
         self._used: dict[str, dict[str, Any]] = {}
         """What gates had said about calls, by call, where it has been used."""
+        self._edits: Counter[str] = Counter()
+        """How often people have changed a call, as far as it has been gone over."""
         self._joins: dict[str, int] = {}
         """Beside which of a call's rulings gates have their say now that are new."""
 
@@ -115,7 +128,7 @@ class RecallOfCalls:
         if call is None:
             return None
         rulings = call.rulings.get(seam)
-        while rulings:
+        while rulings and (seam != "prepare_tool_call" or rulings[0]["round"] <= self._edits[call_id]):
             data = rulings.popleft()
             if "over" in data and (call.outcome is not None or (call.intent is not None and seam != "after_tool_call")):
                 continue  # hooks that had failed were gone when it began, or was settled
@@ -129,6 +142,11 @@ class RecallOfCalls:
         # A hook that is new since then comes too late for a call that has begun, and a shaper for one that gates have ruled on.
         over = call.outcome is not None or (call.intent is not None and seam != "after_tool_call")
         return {} if over or (seam == "prepare_tool_call" and call.rulings.get("before_tool_call")) else None
+
+    def has_begun(self, call_id: str) -> None:
+        """The call is gone over as one that has begun: whatever people had made of it by then."""
+        if (call := self.past_call(call_id)) is not None:
+            self._edits[call_id] = call.edits
 
     def not_asked(self, call: Any, hooks: Sequence[Any]) -> list[Any]:
         """Those of these gates that were not there when others ruled on a call, which has not begun.
@@ -166,5 +184,6 @@ class RecallOfCalls:
         while call is not None and call.answers:
             data = call.answers.popleft()
             if data.get("digest") == args_digest:
+                self._edits[call_id] += data["answer"]["is"] == "Edit"
                 return read_answer(data["answer"])
         return None
