@@ -73,7 +73,8 @@ async def run_calls(run: RunState, message: AssistantMessage, calls: list[Call])
             if call.outcome is None:
                 _cancel(run, batch, call)
                 await settle(run, call)
-    if len(calls) == 1 and not run.events.heard:  # nobody watches, so the body can run in the run's own task
+    heard = run.events.heard or (run.journal is not None and run.journal.will_be_heard)
+    if len(calls) == 1 and not heard:  # nobody watches, so the body can run in the run's own task
         if calls[0].outcome is None:
             await execute(run, calls[0])
     else:

@@ -31,22 +31,22 @@ async def ask_directly(run: RunState, request: Request, kind: RequestKind) -> st
 
 
 async def ask_aside(
-    run: RunState, request: Request, by: str, asking: Any, model: Model, left: Callable[[], bool]
+    run: RunState, request: Request, by: tuple[str, str], asking: Any, model: Model, left: Callable[[], bool]
 ) -> str:
     """A lambda's own question: passes seams 7 and 8, without the hook on whose behalf it is made. `asking` is its function.
 
-    `by` says which question of which lambda it is. One that has been answered in a process that is gone is not asked again.
-    One whose lambda has `left` is not sent, whatever hook has swallowed the cancellation.
+    `by` says which question of which lambda it is, and what that is known as. One that has been answered in a process that is
+    gone is not asked again. One whose lambda has `left` is not sent, whatever hook has swallowed the cancellation.
     """
     if run.journal is not None:
-        past = run.journal.past_aside(run, by, model.name, digest_of(request_value(request)))
+        past = run.journal.past_aside(run, by[0], model.name, digest_of(request_value(request)))
         if past is not None:
             return str(past)
     outgoing = Outgoing(request, model, await call_info(run, model, asking))
     answer = await _answered_at_the_gate(run, outgoing, "direct", others(run.hooks.authorize_request, asking))
     if left():
         raise asyncio.CancelledError
-    asked = {"by": by, "lambda": getattr(asking, "known_as", "")}
+    asked = {"by": by[0], "lambda": by[1]}
     return await _text_from(run, outgoing, "direct", asked) if answer is None else answer
 
 

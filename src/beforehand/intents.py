@@ -108,6 +108,7 @@ def _gone(name: str) -> Tool:
 def _repeat_rulings(run: RunState, call_id: str, past: Any) -> None:
     """What hooks had decided before a call began: once, and again after each edit by a person."""
     seams = ("prepare_tool_call", "before_tool_call")
+    run.journal.has_begun(call_id)
     while any([past.rulings.get(seam) for seam in seams]):
         for seam in seams:
             if past.rulings.get(seam):

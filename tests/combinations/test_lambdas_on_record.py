@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from beforehand import Agent, Approve, Ask, Hook, ToolContext, Usage, tool
@@ -391,7 +392,29 @@ async def test_a_lambda_finds_what_it_did_though_others_have_come_or_gone(tmp_pa
             assert records[k - 1].kind == "intent" and "Whether it took effect is not known" in str(result.error)
 
 
-async def test_a_run_can_be_read_after_a_new_lambda_has_judged_a_call_that_another_had_judged(tmp_path: Path) -> None:
+async def test_a_new_lambda_at_another_seam_is_not_taken_for_one_that_is_gone(tmp_path: Path) -> None:
+    place = workspace(tmp_path, "pass")
+
+    def make(world: World, amount: int, seam: str) -> Agent:
+        gate = another(place, f"pays_{amount}", f"await adf.pay(amount={amount})", seam)
+        return Agent(model=FunctionModel(reply), tools=tools(world), hooks=[gate], journal=world.journal)
+
+    await make(World(tmp_path / "whole.db"), 3, "transform_context").run("go", run_id="R")
+    records, of = all_records(tmp_path / "whole.db"), parents(tmp_path / "whole.db")
+    for k in [k for k, r in enumerate(records, 1) if r.kind != "end"]:
+        cut(records[:k], of, tmp_path / f"{k}.db").close()
+        again = World(tmp_path / f"{k}.db")
+        result = await make(again, 4, "prepare_request").resume("R")
+        assert result.stop_reason == "completed"
+        assert not {*again.effects} & done_by(records[:k])[0], f"cut after record {k}"
+        answered = sum(r.kind == "reply" for r in records[:k])
+        assert sum("lambda" in key for key in again.effects) == 3 - answered, f"cut after record {k}"
+
+
+@pytest.mark.parametrize("older", [False, True])
+async def test_a_run_can_be_read_after_a_new_lambda_has_judged_a_call_that_another_had_judged(
+    tmp_path: Path, older: bool
+) -> None:
     place = workspace(tmp_path, "pass")
 
     def make(world: World, *names: str) -> Agent:
@@ -401,14 +424,83 @@ async def test_a_run_can_be_read_after_a_new_lambda_has_judged_a_call_that_anoth
     await make(World(tmp_path / "whole.db"), "old").run("go", run_id="R")
     records, of = all_records(tmp_path / "whole.db"), parents(tmp_path / "whole.db")
     ruled = next(k for k, r in enumerate(records, 1) if r.kind == "ruling")
+    if older:  # it said how many there had been
+        records = [msgspec.structs.replace(r, body=r.body.replace(b'"lambdas":[1]', b'"lambdas":1')) for r in records]
     cut(records[:ruled], of, tmp_path / "cut.db").close()
     whole = await make(World(tmp_path / "cut.db"), "old", "new").resume("R")
     joined = all_records(tmp_path / "cut.db")
-    assert [r.data["lambdas"] for r in joined if r.kind == "ruling" and r.data.get("call") == "c0"] == [[1], [2]]
+    said = [r.data["lambdas"] for r in joined if r.kind == "ruling" and r.data.get("call") == "c0"]
+    assert said == [1 if older else [1], [2]]
     for k in range(ruled + 1, len(joined) + 1):
         cut(joined[:k], of, tmp_path / f"{k}.db").close()
         result = await make(World(tmp_path / f"{k}.db"), "old", "new").resume("R", check=False)
         assert result.text == whole.text, f"cut after record {k}: {result.error}"
+
+
+@pytest.mark.parametrize("act", ["await adf.pay(amount=3)", "await adf.model_invoke(prompt='Which?', system='Aside.')"])
+@pytest.mark.parametrize("when", ["progress", "pieces"])
+async def test_a_lambda_that_acts_only_when_it_is_asked_again_acts_once(tmp_path: Path, when: str, act: str) -> None:
+    place = workspace(tmp_path, "pass")
+    asks = "c['partial'] and 'second' in str(c['content'])" if when == "progress" else "'second' in c['pending']"
+    seam = "after_tool_call" if when == "progress" else "on_chunk"
+
+    def make(world: World, questions: list[Any]) -> Any:
+        heard = asyncio.Event()
+
+        @tool(replay="safe")
+        async def search(ctx: ToolContext) -> str:
+            ctx.update("first")
+            ctx.update("second")
+            await heard.wait()
+            return "found"
+
+        def listens(outcome: Any) -> None:
+            if "second" in str(outcome.content):
+                heard.set()
+
+        def model(request: Any) -> Any:
+            if request.system == "Aside.":
+                questions.append(request)
+                return text("an aside")
+            if when == "progress" and len(request.messages) == 1:
+                return tool_call("search", {}, id="c0")
+            return [text("the first "), text("the second "), text("the third")]
+
+        only = ["search"] if when == "progress" else ()
+        gate = another(place, "gate", f"if {asks}:\n    {act}", seam, tools=only)
+        ear = Hook(seam="after_tool_call", fn=listens, name="ear", order=1, where="here")
+        agent = Agent(model=FunctionModel(model), tools=[search, *tools(world)], hooks=[gate, ear], journal=world.journal)
+        talk = agent.conversation()
+        talk.on("tool_execution_update", lambda event: None)  # else nobody judges what nobody hears of
+        return talk
+
+    world, questions = World(tmp_path / "whole.db"), []
+    whole = await make(world, questions).run("go", run_id="R")
+    assert len(world.effects) + len(questions) == 1 and whole.error is None
+    records, of = all_records(tmp_path / "whole.db"), parents(tmp_path / "whole.db")
+    acted = [k for k, r in enumerate(records, 1) if "lambda" in r.data and r.kind in ("intent", "direct")]
+    assert len(acted) == 1
+    for k in range(acted[0], len(records)):
+        cut(records[:k], of, tmp_path / f"{k}.db").close()
+        again, questions = World(tmp_path / f"{k}.db"), []
+        await make(again, questions).resume_recorded("R", check=False)
+        assert again.effects == questions == [], f"cut after record {k}: done twice"
+
+
+async def test_a_lambda_that_acts_when_it_gives_a_key_acts_once_for_each_request(tmp_path: Path) -> None:
+    place = workspace(tmp_path, "await adf.pay(amount=3)")
+    make = maker(place, "get_api_key", [])
+    world = World(tmp_path / "whole.db")
+    await make(world).run("go", run_id="R")
+    paid = [key for key in world.effects if "lambda" in key]
+    assert len(paid) == 3
+    records, of = all_records(tmp_path / "whole.db"), parents(tmp_path / "whole.db")
+    for k in [k for k, r in enumerate(records, 1) if r.kind != "end" and records[k - 1].data.get("name") != "pay"]:
+        cut(records[:k], of, tmp_path / f"{k}.db").close()
+        again = World(tmp_path / f"{k}.db")
+        await make(again).resume("R")
+        begun, _ = done_by(records[:k])
+        assert {*paid} & {*again.effects} == {*paid} - begun, f"cut after record {k}"
 
 
 # --- other hooks are asked when the run goes on --------------------------------------------------

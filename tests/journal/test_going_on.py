@@ -527,6 +527,29 @@ async def test_a_listener_hears_a_resumed_run_from_where_its_record_ends(tmp_pat
     assert told.count("turn_start") == 1
 
 
+@pytest.mark.parametrize("ends_with", ["reply", "intent"])
+async def test_the_first_tool_of_a_run_that_goes_on_is_heard_of_while_it_runs(tmp_path: Path, ends_with: str) -> None:
+    heard = asyncio.Event()
+
+    def make(path: Path) -> Agent:
+        @tool(replay="safe")
+        async def work(ctx: ToolContext, n: int) -> str:
+            ctx.update("half")
+            await heard.wait()
+            return f"worked {n}"
+
+        return Agent(model=FunctionModel(after_call), tools=[work], journal=journal(path))
+
+    heard.set()
+    await make(tmp_path / "whole.db").run("go", run_id="R")
+    records = all_records(tmp_path / "whole.db")
+    cut(records[: next(r.n for r in records if r.kind == ends_with)], {"R": None}, tmp_path / "cut.db").close()
+    heard.clear()
+    talk = make(tmp_path / "cut.db").conversation()
+    talk.on("tool_execution_update", lambda event: heard.set())
+    assert (await talk.resume_recorded("R")).text == "done"
+
+
 async def test_a_run_whose_record_only_lacks_its_end_still_tells_its_listeners_that_it_ended(tmp_path: Path) -> None:
     await worker(tmp_path / "whole.db", []).run("go", run_id="R")
     records = all_records(tmp_path / "whole.db")

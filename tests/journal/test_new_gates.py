@@ -222,6 +222,37 @@ async def test_what_a_new_gate_said_of_a_call_is_not_taken_for_what_it_says_once
         assert bank.paid == [], length
 
 
+@pytest.mark.parametrize("within", ["", "teller"])
+async def test_what_a_new_shaper_made_of_a_call_that_a_person_changed_is_not_taken_for_a_word_on_what_it_was(
+    tmp_path: Path, within: str
+) -> None:
+    asks = gate("asks", lambda call: Ask("May it?") if call.args["to"] == "ann" else None, tools=("pay",))
+    async with Bank(tmp_path / "runs.db", asks, within=within) as bank:
+        (waits, *_) = (await bank.agent.run("go", run_id="R")).pending
+    began = len(all_records(tmp_path / "runs.db"))
+    shaped: list[str] = []
+
+    def shape(draft: Any) -> Any:
+        shaped.append(draft.args["to"])
+        return Replace(args={"to": f"{draft.args['to']} Smith"}) if draft.args["to"] == "eve" else None
+
+    hooks = [asks, Hook(seam="prepare_tool_call", fn=shape, name="shape", tools=("pay",))]
+    async with Bank(tmp_path / "runs.db", *hooks, within=within) as bank:
+        whole = await bank.agent.resume("R", {waits.call_id: Edit({"to": "eve"})})
+    assert bank.paid[0] == "eve Smith" and shaped[0] == "eve"
+    records = all_records(tmp_path / "runs.db")
+    ruled = next(r.n for r in records[began:] if r.kind == "ruling" and r.data["seam"] == "prepare_tool_call")
+    begun = next(r.n for r in records[ruled:] if r.kind == "intent")
+    for length in [n for n in range(ruled, len(records)) if n != begun]:
+        cut(records[:length], {"R": None}, tmp_path / f"{length}.db").close()
+        shaped.clear()
+        async with Bank(tmp_path / f"{length}.db", *hooks, within=within) as bank:
+            result = await bank.agent.resume("R")
+        assert "eve" not in shaped and "ann" not in shaped, length
+        assert bank.paid.count("eve Smith") == (length < begun), length
+        assert "Not run" not in str(result.messages) and result.text == whole.text, length
+
+
 async def test_what_gates_said_of_a_call_that_a_person_changed_is_a_ruling_of_its_own(tmp_path: Path) -> None:
     asked: list[str] = []
 

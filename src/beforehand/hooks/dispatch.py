@@ -226,7 +226,7 @@ async def _ask_or_recall(
         repeat_effects(run, past)
         raise past.failed
     elif spec.value is None and journal.is_answered():
-        run.decisions += past.decisions
+        repeat_effects(run, past)
         return Ruling(context, {}), True  # nobody needs a key for a request that is past
     times: Times = []
     try:

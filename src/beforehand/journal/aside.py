@@ -8,6 +8,7 @@ lambda would be given what the first one got.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import count
 from typing import Any
@@ -19,6 +20,7 @@ from .pastcalls import PastCall
 
 
 _PREFIX = re.compile(r"((?:.*/)?(?:lambda|update))_(\d+)", re.DOTALL).fullmatch
+_TIMES = re.compile(r" \(\d+\)$")
 
 
 class Names:
@@ -33,6 +35,8 @@ class Names:
         """The numbers of those that have been asked again, or gone over."""
         self._asked: dict[str | None, list[int]] = {}
         """The numbers of those that have been asked since the last ruling, by what it will be about."""
+        self._times: dict[str, Counter[str]] = {}
+        """How often each has been asked since then. Some act only later than the first time, and leave nothing before."""
         acted = [] if past is None else [(call_id, call.intent) for call_id, call in past.calls.items()]
         for name, data in (*acted, *(() if past is None else past.beside.items())):
             if "/" in name and (found := _PREFIX(name.rpartition("/")[0])) is not None:
@@ -40,22 +44,30 @@ class Names:
                 number = int(found[2])
                 numbers[number] = numbers.get(number) or (data or {}).get("lambda") or None
 
-    def number(self, run: Any, about: str | None, kind: str, known_as: str, here: Callable[[], Collection[str]]) -> int:
-        """The number of the lambda that is asked now. `here` are those there are now: one that is not is known by its number
-        alone, for its file may have another name by now."""
+    def number(
+        self, run: Any, about: str | None, kind: str, known_as: str, here: Callable[[], Collection[str]]
+    ) -> tuple[int, str]:
+        """The number of the lambda that is asked now, and what it is known as in the record.
+
+        `here` are those there are now: one that is not is known by its number and its seam, for its file may have another name
+        by now.
+        """
         stem = prefix_of(about, kind)
+        times = self._times.setdefault(stem, Counter())
+        times[known_as] += 1
+        this = known_as if times[known_as] == 1 else f"{known_as} ({times[known_as]})"
         known = self._known.get(stem)
         if known is None:
             number: int = (run.lambdas or {}).get(_among(about, kind), 0) + 1
-        elif own := [n for n, by in known.items() if by == known_as and (stem, n) not in self._taken]:
+        elif own := [n for n, by in known.items() if by == this and (stem, n) not in self._taken]:
             number = min(own)
         else:
             others = here()
-            number = next(n for n in count(1) if (stem, n) not in self._taken and known.get(n) not in others)
+            number = next(n for n in count(1) if (stem, n) not in self._taken and _may_be(known.get(n), known_as, others))
         if kind == "lambda":
             self._asked.setdefault(about, []).append(number)
         self.come_to(run, about, [number], kind)
-        return number
+        return number, this
 
     def come_to(self, run: Any, about: str | None, numbers: Sequence[int], kind: str = "lambda") -> None:
         """These are nobody else's from now on."""
@@ -67,7 +79,16 @@ class Names:
 
     def ruled(self, run: Any, call_id: str | None) -> list[int]:
         """A ruling is on record now. Returns the numbers of the lambdas that had a say in it."""
-        return self._asked.pop(run.parent_call_id if call_id is None else call_id, [])
+        about = run.parent_call_id if call_id is None else call_id
+        for kind in ("lambda", "update"):
+            self._times.pop(prefix_of(about, kind), None)
+        return self._asked.pop(about, [])
+
+
+def _may_be(then: str | None, known_as: str, others: Collection[str]) -> bool:
+    """Whether one that was known as this `then` may be the same, under another name: nobody else is, and its seam is the same."""
+    was = _TIMES.sub("", then or "")
+    return not was or (was not in others and was.rpartition(" at ")[2] == known_as.rpartition(" at ")[2])
 
 
 def _among(about: str | None, kind: str) -> str | None:

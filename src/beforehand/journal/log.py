@@ -73,6 +73,10 @@ class RunLog(Stored):
             run.queues = Queues(run.queues.steering_mode, run.queues.follow_up_mode)
             self.refill(run)
 
+    @property
+    def will_be_heard(self) -> bool:
+        return not self.live and self._listeners is not None and self._listeners.heard
+
     def _queued(self, number: int | None, written: Any) -> Message:
         message = super()._queued(number, written)
         return (self.waiting.here(number) if message.text == LOST else None) or message

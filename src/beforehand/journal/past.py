@@ -195,7 +195,7 @@ class _Reader:
         elif kind == "ask":
             self._call(data["call_id"]).asks.append(data)
         elif kind == "answer":
-            self._call(data["call"]).answers.append(data)
+            self._call(data["call"]).answered(data)
             past.answered.add((data["call"], data["digest"]))
         elif kind == "settled":
             self._call(data["call"]).settled = data

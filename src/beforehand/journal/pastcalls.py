@@ -31,6 +31,8 @@ class PastCall(msgspec.Struct):
     settled: dict[str, Any] | None = None
     inner: list[str] = []
     notes: list[dict[str, Any]] = []
+    edits: int = 0
+    """How often a person has changed it. Each time the hooks are asked anew."""
 
     @property
     def name(self) -> str | None:
@@ -44,7 +46,8 @@ class PastCall(msgspec.Struct):
         After each edit by a person the hooks are asked again: `number` says in which of these rounds. To be asked before the
         rulings are gone over.
         """
-        shaping, gate = (self.ruling(seam, number) for seam in ("prepare_tool_call", "before_tool_call"))
+        gate = self.ruling("before_tool_call", number)
+        shaping = next((data for data in self.rulings.get("prepare_tool_call", ()) if data["round"] == number), {})
         if "args" in shaping:
             return shaping["args"]  # type: ignore[no-any-return]
         first = [gate.get("original_args"), *[asked["original_args"] for asked in self.asks[:1]]] if number == 0 else []
@@ -55,8 +58,15 @@ class PastCall(msgspec.Struct):
         rulings = self.rulings.get(seam, ())
         return rulings[number] if number < len(rulings) else {}
 
+    def answered(self, data: dict[str, Any]) -> None:
+        """A person has said something about it."""
+        self.answers.append(data)
+        self.edits += data["answer"]["is"] == "Edit"
+
     def ruled(self, data: dict[str, Any]) -> None:
-        """The hooks of a seam have been asked about it."""
+        """The hooks of a seam have been asked about it. Shapers may be new since a person was asked: their first ruling is about
+        what the person made of it, then."""
+        data["round"] = self.edits
         rulings = self.rulings.get(data["seam"])
         if not rulings:
             self.rulings[data["seam"]] = deque([data])
@@ -66,7 +76,8 @@ class PastCall(msgspec.Struct):
         if "joins" in data and "again" not in data:
             if "over" in last:
                 rulings.pop()  # some that were new had failed, and have been asked again
-            join(rulings[data["joins"]], data)
+            self._name_lambdas(joined := rulings[data["joins"]])
+            join(joined, data)
         elif "joins" not in data and lost is not None:
             rulings[lost] = data  # its hooks have been asked again since then
         elif "over" in last:
@@ -74,14 +85,24 @@ class PastCall(msgspec.Struct):
         else:
             rulings.append(data)
 
+    def _name_lambdas(self, ruling: dict[str, Any]) -> None:
+        """An older record says how many lambdas there had been by a ruling. Those that join it are added by their numbers."""
+        if isinstance(upto := ruling.get("lambdas"), int):
+            counts = [then.get("lambdas", 0) for rulings in self.rulings.values() for then in rulings if then is not ruling]
+            before = max([count for count in counts if isinstance(count, int) and count <= upto], default=0)
+            ruling["lambdas"] = [*range(before + 1, upto + 1)]
+
     def forget_decisions(self) -> None:
         """They were about another call. What people have answered is bound to what they were shown."""
         self.rulings.clear()
         self.asks.clear()
+        self.edits = 0
 
 
 def join(ruling: dict[str, Any], data: dict[str, Any]) -> None:
     """Hooks that were new had their say beside those before."""
+    if isinstance(upto := ruling.get("lambdas"), int):  # an older record: so many had been asked by then
+        ruling["lambdas"] = [*range(1, upto + 1)]
     ruling.update({name: [*ruling.get(name, ()), *data[name]] for name in SAID if name in data})
     if "fired" in data:
         ruling["fired"] = {**ruling.get("fired", {}), **data["fired"]}
@@ -102,6 +123,8 @@ class RecallOfCalls:
         self.from_hooks = HookQueue()
         self._used: dict[str, dict[str, Any]] = {}
         """What gates had said about calls, by call, where it has been used."""
+        self._edits: Counter[str] = Counter()
+        """How often people have changed a call, as far as it has been gone over."""
         self._joins: dict[str | None, int] = {}
         """Beside which of a call's rulings gates have their say now that are new. Of a request there is one."""
 
@@ -113,7 +136,7 @@ class RecallOfCalls:
         if call is None:
             return None
         rulings = call.rulings.get(seam)
-        while rulings:
+        while rulings and (seam != "prepare_tool_call" or rulings[0]["round"] <= self._edits[call_id]):
             data = rulings.popleft()
             if "over" in data and (call.outcome is not None or (call.intent is not None and seam != "after_tool_call")):
                 continue  # hooks that had failed were gone when it began, or was settled
@@ -127,6 +150,11 @@ class RecallOfCalls:
         # A hook that is new since then comes too late for a call that has begun, and a shaper for one that gates have ruled on.
         over = call.outcome is not None or (call.intent is not None and seam != "after_tool_call")
         return {} if over or (seam == "prepare_tool_call" and call.rulings.get("before_tool_call")) else None
+
+    def has_begun(self, call_id: str) -> None:
+        """The call is gone over as one that has begun: whatever people had made of it by then."""
+        if (call := self.past_call(call_id)) is not None:
+            self._edits[call_id] = call.edits
 
     def not_asked(self, call: Any, hooks: Sequence[Any]) -> list[Any]:
         """Those of these gates that were not there when others ruled on a call, which has not begun.
@@ -163,5 +191,6 @@ class RecallOfCalls:
         while call is not None and call.answers:
             data = call.answers.popleft()
             if data.get("digest") == args_digest:
+                self._edits[call_id] += data["answer"]["is"] == "Edit"
                 return read_answer(data["answer"])
         return None

@@ -102,6 +102,11 @@ class Recall(RecallOfCalls):
         self._requeued = False
 
     @property
+    def will_be_heard(self) -> bool:
+        """Whether there are listeners, who hear of nothing while the run goes over its past."""
+        return False
+
+    @property
     def line(self) -> deque[Item]:
         """What is still to be gone over on the run's own line."""
         return _NOTHING if self.live or self.past is None else self.past.line
@@ -243,7 +248,9 @@ class Recall(RecallOfCalls):
 
     def _lambdas(self, run: Any, about: str | None, data: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:
         """The rulings about what lambdas did who had a say in this one. Those that are asked again do it over."""
-        if "lambdas" not in data or (data.get("again") and "failed" not in data):
+        if "lambdas" not in data:
+            return []
+        if data.get("again") and "failed" not in data and not (data["seam"] == "get_api_key" and self.is_answered()):
             return []
         assert self.past is not None
         about = run.parent_call_id if about is None else about

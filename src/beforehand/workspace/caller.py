@@ -117,7 +117,8 @@ class Caller:
             return f"{kind}_0"
         run = self.run
         if run.journal is not None:
-            return f"{kind}_{run.journal.names.number(run, self.about, kind, self.known_as, self._there)}"
+            number, self.known_as = run.journal.names.number(run, self.about, kind, self.known_as, self._there)
+            return f"{kind}_{number}"
         counted, among = run.lambdas or {}, self.about if kind == "lambda" else f"{self.about}/{kind}"
         counted[among] = counted.get(among, 0) + 1
         run.lambdas = counted

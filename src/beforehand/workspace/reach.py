@@ -118,7 +118,7 @@ async def model_invoke(caller: Caller, argument: Mapping[str, Any]) -> str:
 
     async def ask() -> str:
         question.set((run, by))  # in the task of this question alone
-        return await ask_aside(run, request, by, caller.asking, model, left)
+        return await ask_aside(run, request, (by, caller.known_as), caller.asking, model, left)
 
     try:
         return await caller.do(ask(), "adf.model_invoke", left)
