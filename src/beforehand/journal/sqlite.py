@@ -155,6 +155,7 @@ class Journal(Queries):
             readers, db = self._readers, self._db
             self._db = self._readers = self._writer = self._wal = None
             if readers is not None:
+                self._files.closed = True
                 readers.close()
             if db is not None and not self.readonly:  # else it is one of those
                 db.close()
