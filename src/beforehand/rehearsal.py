@@ -85,8 +85,8 @@ class Rehearsal(Recall):
     async def go_live(self, run: Any) -> None:
         raise RecordEnds
 
-    def _past_ruling_on_line(self, seam: str, stored: int) -> dict[str, Any] | None:
-        found = super()._past_ruling_on_line(seam, stored)
+    def _past_ruling_on_line(self, run: Any, seam: str, stored: int) -> dict[str, Any] | None:
+        found = super()._past_ruling_on_line(run, seam, stored)
         if found is None and self.line:
             return {}  # nobody was asked then, and rulings follow
         if found is None and seam in LAST and self.past is not None and self.past.end is not None:

@@ -438,6 +438,21 @@ async def test_what_hooks_had_refused_stands_though_others_are_new(tmp_path: Pat
             assert asked == []
 
 
+@pytest.mark.parametrize("new_at", ["prepare_request", "transform_context"])
+async def test_what_a_hook_that_is_gone_had_changed_leaves_as_it_made_it(tmp_path: Path, new_at: Any) -> None:
+    def shortens(call: Any) -> Any:
+        return Replace(request=msgspec.structs.replace(call.request, system="short"))
+
+    async with agent_at(tmp_path / "whole.db", Hook(seam="before_provider_call", fn=shortens, name="shortens")) as agent:
+        await agent.run("go", run_id="R")
+    for length in [r.n for r in all_records(tmp_path / "whole.db") if r.kind in ("ruling", "request") and r.data["turn"] == 1]:
+        asked: list[str] = []
+        again = agent_at(cut_at(tmp_path / "whole.db", length), *watchers(asked, (new_at,)))
+        assert (await resumed(again)).text == "done"
+        assert [request.system for request in again.plan.model.requests] == ["short", again.plan.system]
+        assert asked == [new_at], "about the second request"
+
+
 @pytest.mark.parametrize("broken", [False, True])
 async def test_what_a_hook_at_10_says_of_one_message_is_not_taken_for_what_it_says_of_another(
     tmp_path: Path, broken: bool

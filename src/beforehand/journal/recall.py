@@ -35,6 +35,8 @@ BEFORE_ANSWER = frozenset({"ruling", "note", "instructions", "request"})
 AFTER_TAKING = frozenset(spec.name for spec in SEAMS if 3 <= spec.number <= 9 or spec.name == "before_compaction")
 """Seams that come once a turn has taken in what it takes."""
 
+SHAPES_REQUEST = frozenset(spec.name for spec in SEAMS if 3 <= spec.number <= 6)
+
 ENDS_TURN = frozenset({"before_turn", "authorize_request"})
 """Seams at which a refusal means that the request never leaves, so that nobody new is asked about it."""
 
@@ -220,7 +222,7 @@ class Recall(RecallOfCalls):
         if call_id is not None:
             data = self.past_ruling_of_call(run, seam, call_id)
         else:
-            data = self._past_ruling_on_line(seam, len(run.history) - run.first_message)
+            data = self._past_ruling_on_line(run, seam, len(run.history) - run.first_message)
         again = data is not None and data.get("again") and "failed" not in data
         if call_id is None:
             self._asked_again = (seam, len(self.line) + 1) if again and "over" not in data else None  # type: ignore[operator]
@@ -256,7 +258,7 @@ class Recall(RecallOfCalls):
         about = run.parent_call_id if about is None else about
         return recall_lambdas(run, self, about, data["lambdas"], data.get("seam") == "after_tool_call")
 
-    def _past_ruling_on_line(self, seam: str, stored: int) -> dict[str, Any] | None:
+    def _past_ruling_on_line(self, run: Any, seam: str, stored: int) -> dict[str, Any] | None:
         """The ruling of this seam that comes next, where so many messages have been `stored` by now."""
         line = self.line
         for place, item in enumerate(line):
@@ -271,7 +273,15 @@ class Recall(RecallOfCalls):
                 return item.data
         # Rulings alone do not say that this is past: an abort may have come before them. What they have refused does.
         refused = any([item.data["seam"] in ENDS_TURN and item.data.get("heard") for item in line])
-        return {} if refused or (seam == "on_message" and self._is_stored()) else None
+        kept = seam in SHAPES_REQUEST and any([self._stays(run, item.data) for item in line])
+        return {} if refused or kept or (seam == "on_message" and self._is_stored()) else None
+
+    def _stays(self, run: Any, data: dict[str, Any]) -> bool:
+        """Whether somebody has changed the request who is not there any more, and would not do so again."""
+        if data["seam"] not in SHAPES_REQUEST or "changes" not in data:
+            return False
+        by = {decision["hook"] for decision in data.get("decisions", ()) if decision["verdict"] == "Replace"}
+        return not by <= run.hooks.names_at(data["seam"])
 
     def not_asked_of_request(self, hooks: Sequence[Any]) -> list[Any] | None:
         """Those of these gates that were not there when others let a request go, which leaves now; or had failed over it then."""
