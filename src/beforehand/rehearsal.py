@@ -16,7 +16,8 @@ from .hooks.registry import HookSet
 from .journal.codec import message_of
 from .journal.past import BEFORE_CALLS, Past
 from .journal.pastcalls import PastCall
-from .journal.recall import PastReply, PastRuling, Recall
+from .journal.recall import Recall
+from .journal.recalled import PastReply, PastRuling
 from .limits import Limits, Recovery
 from .messages import AssistantMessage, Options, Request, ToolSpec
 from .models.base import NO_CALL_INFO, CallInfo, Model, ModelEvent

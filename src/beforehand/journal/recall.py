@@ -12,10 +12,7 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any
 
-import msgspec
-
-from ..decisions import Effect, Interrupt, Verdict
-from ..errors import RunError
+from ..decisions import Effect, Interrupt
 from ..events import DecisionRecord
 from ..messages import NO_USAGE, Message, Usage
 from ..queues import Queues
@@ -25,6 +22,7 @@ from .aside import Names, recall_lambdas, spent
 from .codec import message_of, read, read_changes, read_decision, read_error, read_verdict, result_of
 from .past import Item, Past
 from .pastcalls import RecallOfCalls, new_beside
+from .recalled import PastReply, PastRuling
 from .withheld import Intake
 
 _NOTHING: deque[Item] = deque()
@@ -42,38 +40,6 @@ ENDS_TURN = frozenset({"before_turn", "authorize_request"})
 
 TELLING = frozenset({"changes", "heard", "effects", "notes", "decisions", "lambdas", "fired", "again", "failed"})
 """The parts of a recorded ruling that make it more than that its hooks were asked. Most have none."""
-
-
-class PastRuling(msgspec.Struct):
-    """A recorded ruling: the fields replaced, the refusals with the hooks they are from, effects and decisions."""
-
-    changes: dict[str, Any]
-    heard: list[tuple[Verdict, str, str]]
-    effects: list[Effect]
-    decisions: list[DecisionRecord]
-    again: bool = False
-    """It cannot be used: a hook failed, or gave what no record can hold. The hooks are asked again."""
-    failed: RunError | None = None
-    """How a hook failed, in a turn that was tried again afterwards."""
-
-
-class PastReply(msgspec.Struct):
-    """A recorded reply: what it stored, how it ended, and what hooks had asked for on the way."""
-
-    message: Message | None
-    interrupt: Interrupt | None
-    aborted: bool
-    queue: list[Message]
-    resend: bool
-    askers: tuple[tuple[str, str], ...]
-    released: int
-    error: RunError | None
-    wasted: Usage
-    model: str
-    decisions: list[DecisionRecord] = []
-    """What hooks had decided on the way."""
-    ruling: PastRuling | None = None
-    """What they made of the whole message. Only where other hooks are asked about it."""
 
 
 class Recall(RecallOfCalls):
