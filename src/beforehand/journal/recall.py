@@ -176,7 +176,7 @@ class Recall(RecallOfCalls):
         """Whether it is on record what came of the request that is being prepared: its reply, a refusal, a failure, a summary."""
         if self._summing and self._noted:
             return True
-        return any([item.kind not in BEFORE_ANSWER or _refused(item) for item in self.line])
+        return any(item.kind not in BEFORE_ANSWER or _refused(item) for item in self.line)  # the line may be long
 
     def _answer(self) -> str | None:
         """How the request that is being prepared was answered: with a "reply", or "direct"."""
