@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from .closing import TURN_ERROR, store_turn_error
+from .closing import AFTER, FINISH, TURN_ERROR, store_turn_error
 from .contexts import digest_of
 from .errors import (
     AuthenticationError, BadRequest, ContextTooLong, HookFailed, JournalError, ModelError, NetworkError, RateLimited,
@@ -57,9 +57,6 @@ class Attempts(msgspec.Struct):
     """Our own rows about failures, as hooks at 10 have written them anew: their text does not tell them."""
 
 
-CLOSING = ("finish_turn", "after_turn")
-
-
 def classify(run: RunState, error: RunError) -> ErrorClass:
     """What kind of failure this is, by its type and by what was sent. The first that fits, in this order."""
     if isinstance(error, HookFailed):
@@ -92,7 +89,7 @@ async def recover(run: RunState, incoming: list[Message], turns: Turns) -> None:
         attempts.failures += 1
         repeats = _repeats(run, attempts, error)
         if kind in ("hook", "structural") and not _is_told(run):
-            if run.journal is not None and getattr(error, "seam", None) in CLOSING:
+            if run.journal is not None and getattr(error, "seam", None) in (FINISH.name, AFTER.name):
                 await run.journal.failed(run, error, None, ())  # it closed a turn that was aborted, and nothing says so yet
             await store_turn_error(run, str(error))
         since = len(run.history)

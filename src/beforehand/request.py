@@ -246,7 +246,7 @@ async def authorize(run: RunState, outgoing: Outgoing, kind: RequestKind, hooks:
     model = outgoing.model
     context = OutgoingRequest(run.info, outgoing.request, model.endpoint, model, kind)
     ruling = await dispatch(run, AUTHORIZE, asked, context)
-    if run.journal is not None:
+    if run.journal is not None and not run.journal.live:
         here = [hook for hook in asked if hook.where != UNSEEN]
         if (new := run.journal.not_asked_of_request(here)) is not None:
             ruling = await dispatch(run, AUTHORIZE, new, context)

@@ -97,8 +97,8 @@ class RunState(Waits):
         self.lasting: History | None = None
         self.removed: tuple[Message, ...] = ()
         self.messages_made = 0
-        self.lambdas: dict[str | None, int] | None = None
-        """How many lambdas have been at work, by the call they were about."""
+        self.lambdas: dict[str, int] | None = None
+        """How many lambdas have been at work, by how their names begin."""
         self.requests_sent = self.characters_released = self.tools_run = 0
         self.hook_queue: list[Message] = []
         self.poll_first = True

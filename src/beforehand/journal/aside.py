@@ -1,8 +1,8 @@
 """What a recorded lambda did through its bridge: the calls it made and the questions it asked, which are not done again.
 
 A lambda is known by its prefix: `lambda_1`, `lambda_2`, ... of the run, of the tool call or of the question it is about, and
-`update_1`, ... where it is about progress of a call. A run that goes on counts them as the recorded run did, or the second
-lambda would be given what the first one got.
+`update_1`, ... where it is about progress of a call. A run that goes on gives each the number that it had, or one would be
+given what another one got.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Names:
         this = known_as if times[known_as] == 1 else f"{known_as} ({times[known_as]})"
         known = self._known.get(stem)
         if known is None:
-            number: int = (run.lambdas or {}).get(_among(about, kind), 0) + 1
+            number: int = (run.lambdas or {}).get(stem, 0) + 1
         elif own := [n for n, by in known.items() if by == this and (stem, n) not in self._taken]:
             number = min(own)
         else:
@@ -71,11 +71,11 @@ class Names:
 
     def come_to(self, run: Any, about: str | None, numbers: Sequence[int], kind: str = "lambda") -> None:
         """These are nobody else's from now on."""
-        counted = run.lambdas = run.lambdas or {}
-        among = _among(about, kind)
-        counted[among] = max([counted.get(among, 0), *numbers])
+        counted, stem = run.lambdas or {}, prefix_of(about, kind)
+        counted[stem] = max([counted.get(stem, 0), *numbers])
+        run.lambdas = counted
         if self._known:
-            self._taken.update([(prefix_of(about, kind), number) for number in numbers])
+            self._taken.update([(stem, number) for number in numbers])
 
     def ruled(self, run: Any, call_id: str | None) -> list[int]:
         """A ruling is on record now. Returns the numbers of the lambdas that had a say in it."""
@@ -91,10 +91,6 @@ def _may_be(then: str | None, known_as: str, others: Collection[str]) -> bool:
     return not was or (was not in others and was.rpartition(" at ")[2] == known_as.rpartition(" at ")[2])
 
 
-def _among(about: str | None, kind: str) -> str | None:
-    return about if kind == "lambda" else f"{about}/{kind}"
-
-
 def prefix_of(about: str | None, kind: str = "lambda") -> str:
     """How the names of lambdas begin that are about this call or question, or about neither; a number follows."""
     return kind if about is None else f"{about}/{kind}"
@@ -108,12 +104,12 @@ def recall_lambdas(
     The record has `said` their numbers; an older one, how many there had been by then. Those about a call's `result` have been
     asked about its progress before.
     """
-    past, so_far = recall.past, (run.lambdas or {}).get(about, 0)
-    numbers = range(so_far + 1, said + 1) if isinstance(said, int) else said
+    past, stem = recall.past, prefix_of(about)
+    numbers = range((run.lambdas or {}).get(stem, 0) + 1, said + 1) if isinstance(said, int) else said
     recall.names.come_to(run, about, numbers)
     holder = past.calls.get(about) if result and about is not None else None
     updates = [inner for inner in holder.inner if inner.startswith(f"{about}/update_")] if holder is not None else []
-    prefixes = [*updates, *[f"{prefix_of(about)}_{n}" for n in numbers]]
+    prefixes = [*updates, *[f"{stem}_{n}" for n in numbers]]
     return [ruling for prefix in prefixes for ruling in _did(run, past, prefix)]
 
 

@@ -119,10 +119,10 @@ class Caller:
         if run.journal is not None:
             number, self.known_as = run.journal.names.number(run, self.about, kind, self.known_as, self._there)
             return f"{kind}_{number}"
-        counted, among = run.lambdas or {}, self.about if kind == "lambda" else f"{self.about}/{kind}"
-        counted[among] = counted.get(among, 0) + 1
+        counted, stem = run.lambdas or {}, kind if self.about is None else f"{self.about}/{kind}"
+        counted[stem] = counted.get(stem, 0) + 1
         run.lambdas = counted
-        return f"{kind}_{counted[among]}"
+        return f"{kind}_{counted[stem]}"
 
     def _there(self) -> set[str]:
         """What the lambdas are known as that this run has."""
