@@ -755,6 +755,32 @@ class TestWhenTheDatabaseGoesAway:
             assert others[0].text == "done" and "not known" in others[0].messages[-4].text
             assert await asyncio.to_thread(verify, robber.agent.plan.journal) == []
 
+    async def test_who_was_robbed_of_a_run_does_nothing_more_in_the_run_of_a_subagent(self, empty_url, postgres: Cluster):
+        postgres.execute("CREATE ROLE parted LOGIN SUPERUSER PASSWORD 'x'", "postgres")
+        robber, loop, leases = PostgresJournal(empty_url), asyncio.get_running_loop(), list[Any]()
+
+        def rob(n: int) -> None:
+            if n == 0:
+                postgres.execute("ALTER ROLE parted NOLOGIN", "postgres")
+                postgres.execute(END_SESSIONS, database(empty_url))
+                leases.append(asyncio.run_coroutine_threadsafe(robber.hold("r"), loop).result(60))
+                postgres.execute("ALTER ROLE parted LOGIN", "postgres")
+
+        payer = Payer(empty_url, rob)
+        child = payer.agent.replace(journal=None).as_tool("child", "A child.")
+        where = f"postgresql://parted:x@{empty_url.rpartition('@')[2]}"
+        asking = ScriptedModel([tool_call("child", {"prompt": "go"}, id="c"), text("done")])
+        async with Agent(model=asking, tools=[child], journal=where) as agent:
+            with pytest.raises(JournalError, match="may be going on in another process"):
+                await agent.run("go", run_id="r")
+            assert payer.paid == [0]
+            leases[0].release()
+            result = await agent.resume("r")  # as whoever has taken the run over does
+            assert (result.text, result.messages[-2].text) == ("done", "done")
+            assert payer.paid == [0, 1, 2]
+            assert await asyncio.to_thread(verify, robber) == []
+        robber.close()
+
     async def test_no_tool_runs_whose_intent_could_not_be_written(self, empty_url, postgres: Cluster):
         spoilt: list[int] = []
 

@@ -6,6 +6,7 @@ They are advisory locks of that very session, and so lost with it. A new one tak
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from ..errors import RunBusy, UnknownRun
@@ -101,11 +102,11 @@ class Locks:
 
     def take_back(self, db: Any) -> None:
         """Take every lock again, in a new session."""
-        self._forget_runs_that_are_gone(db)
+        outer = self._look_up_runs(db)
         missing = {(kind, number) for kind, number in self.held if kind != RUN_LOCK or number not in self.lost}
         deadline = time.monotonic() + HOLD_AGAIN_SECONDS
         while missing:
-            missing -= {lock for lock in missing if _lock(db, *lock)}
+            missing = self._not_taken(db, missing, outer)
             if time.monotonic() > deadline:
                 break
             if missing:
@@ -113,14 +114,30 @@ class Locks:
         self.lost.update(number for kind, number in missing if kind == RUN_LOCK)
         self._missing = {lock for lock in missing if lock[0] != RUN_LOCK}
 
-    def _forget_runs_that_are_gone(self, db: Any) -> None:
-        """A server that lost its last commits gives their rows to other runs."""
+    def _not_taken(self, db: Any, missing: set[tuple[int, int]], outer: Mapping[int, str | None]) -> set[tuple[int, int]]:
+        """Take what is free of these, and give the rest. A run inside another one is taken only with that: who has the outer one
+        goes on with both.
+        """
+        away = {self.held[RUN_LOCK, number] for number in self.lost if (RUN_LOCK, number) in self.held}
+        left = set()
+        for kind, number in sorted(missing, key=lambda lock: len(self.held[lock])):  # what is inside has the longer id
+            if (kind == RUN_LOCK and outer[number] in away) or not _lock(db, kind, number):
+                left.add((kind, number))
+                away.add(self.held[kind, number])
+        return left
+
+    def _look_up_runs(self, db: Any) -> dict[int, str | None]:
+        """The runs that those held are inside of, by row. A server that lost its last commits gives their rows to other runs:
+        those are forgotten.
+        """
         rows = [number for kind, number in self.held if kind == RUN_LOCK]
-        found = db.execute("SELECT id, run_id FROM beforehand.runs WHERE id = ANY(%s)", (rows,)).fetchall() if rows else ()
+        query = "SELECT id, run_id, parent FROM beforehand.runs WHERE id = ANY(%s)"
+        found = {(row, run_id): parent for row, run_id, parent in db.execute(query, (rows,)).fetchall()} if rows else {}
         for number in rows:
             if (number, self.held[RUN_LOCK, number]) not in found:
                 del self.held[RUN_LOCK, number]
                 self.lost.discard(number)
+        return {row: parent for (row, _), parent in found.items()}
 
 
 def _lock(db: Any, kind: int, number: int) -> bool:
