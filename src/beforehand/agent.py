@@ -279,18 +279,14 @@ class Agent:
 
     async def aclose(self) -> None:
         """Close the models' connections, the journal, and what hooks and tools keep waiting. It can be used again afterwards."""
-        try:
-            for model in dict.fromkeys([self.plan.model, *self.plan.resolved.values(), *self._loops.models()]):
-                await model.aclose()
-        finally:
-            await self._close_parts()
-
-    async def _close_parts(self) -> None:
+        models = dict.fromkeys([self.plan.model, *self.plan.resolved.values(), *self._loops.models()])
         parts = [hook.fn for hook in self.hooks] + [getattr(tool.unguarded, "__self__", None) for tool in self.plan.tools]
-        for close in {close for part in parts if (close := getattr(part, "close_with_agent", None)) is not None}:
-            await close()
-        if self.plan.journal is not None:
-            await asyncio.to_thread(self.plan.journal.close)
+        closes = {close for part in parts if (close := getattr(part, "close_with_agent", None)) is not None}
+        async with contextlib.AsyncExitStack() as closing:  # what cannot be closed leaves nothing else open
+            if self.plan.journal is not None:
+                closing.push_async_callback(asyncio.to_thread, self.plan.journal.close)
+            for close in [*closes, *[model.aclose for model in reversed(models)]]:
+                closing.push_async_callback(close)
 
     async def __aenter__(self) -> Agent:
         return self

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sqlite3
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 
 import pytest
@@ -301,7 +301,7 @@ class TestInOneProcess:
                 await engine.submit("asker", "7", run_id=f"run{n}")
             for n in range(3):
                 assert (await engine.result(f"run{n}", timeout=150)).stop_reason == "suspended"
-            assert engine.carrying == 0
+            await until(lambda: engine.carrying == 0)  # the worker is done with it a moment after it is on record
 
     async def test_what_nobody_submitted_is_unknown(self, url):
         async with Engine(url) as engine:
@@ -466,7 +466,7 @@ class TestWorkers:
         async with Engine(url) as engine:
             await engine.submit("waiter", "gate", run_id="r")
             await until(lambda: lines(effects) == ["r call began"])
-            dying = await asyncio.to_thread(Worker(url, effects).ready)
+            dying = await asyncio.to_thread(Worker(url, effects, "--worker-concurrency", "1").ready)  # the last one's counts
             await engine.submit("waiter", "other-gate", run_id="s")
             await until(lambda: f"call began {dying.process.pid}" in effects.read_text())
             other = await asyncio.to_thread(Worker(url, effects).ready)
@@ -482,6 +482,25 @@ class TestWorkers:
             assert "resumed" not in [record.kind for record in engine.journal.records("r")]
         for worker in (slow, other):
             assert await asyncio.to_thread(worker.stop) == 0
+
+    async def test_a_worker_that_is_stopped_as_it_hands_out_runs_holds_up_no_other_one(self, url, effects):
+        idle = {"idle": Agent(model=FunctionModel(lambda _: text("well")))}
+        with line_to(url) as (slow, line):
+            async with Engine(slow, idle) as stopped, Engine(url) as engine:
+                await stopped.start()
+                dying = await asyncio.to_thread(Worker(url, effects).ready)
+                await engine.submit("waiter", "gate", run_id="r")
+                await until(lambda: lines(effects) == ["r call began"])
+                line.held_at = b"UPDATE 1"  # what the server says as the run is handed out, and not committed yet
+                dying.kill()
+                try:
+                    assert await asyncio.to_thread(line.is_held.wait, 150)
+                    other = await asyncio.to_thread(Worker(url, effects).ready)
+                    assert "not known" in (await engine.result("r", timeout=150)).text
+                finally:
+                    line.goes_on.set()
+                assert await asyncio.to_thread(other.stop) == 0
+        assert lines(effects) == ["r call began"]
 
     async def test_a_worker_told_to_stop_lets_its_tools_finish_and_others_go_on(self, url, effects):
         first = await asyncio.to_thread(Worker(url, effects, "--grace", "60").ready)
@@ -621,12 +640,15 @@ class TestWrongAgents:
         with pytest.raises(ConfigError, match=said):
             Engine(NOT_REACHED, agents)
 
-    async def test_what_its_agents_keep_is_closed_with_it(self):
+    @pytest.mark.parametrize("breaks", [False, True])
+    async def test_what_its_agents_keep_is_closed_with_it_whatever_cannot_be_closed(self, breaks):
         closed = []
 
         class Kept(FunctionModel):
             async def aclose(self) -> None:
                 closed.append(self)
+                if breaks:
+                    raise RuntimeError("it does not close")
 
         class Gate:
             def __call__(self, call: object) -> None: ...
@@ -637,9 +659,12 @@ class TestWrongAgents:
         model, of_loop, gate = Kept(paying), Kept(paying), Gate()
         hooks = [Hook(seam="before_tool_call", fn=gate, name="gate")]
         agent = Agent(model=model, loops=[Loop("reader", model=of_loop)], hooks=hooks)
-        async with Engine(NOT_REACHED, {"a": agent}):
-            pass
-        assert closed == [model, of_loop, gate]
+        other = Kept(paying)
+        with pytest.raises(RuntimeError, match="it does not close") if breaks else nullcontext():
+            async with Engine(NOT_REACHED, {"a": agent, "b": Agent(model=other)}) as engine:
+                writer = engine.journal.writer
+        assert closed == [model, of_loop, gate, other]
+        assert writer.closed
 
     @pytest.mark.parametrize(
         "limits", [{"concurrency": 0}, {"worker_concurrency": True}, {"rate": (1,)}, {"rate": (0, 1)}, {"rate": 5}]

@@ -288,11 +288,12 @@ class Engine:
 
     async def aclose(self) -> None:
         """Stop carrying, and close every connection and what the agents keep waiting."""
-        await self.stop()
-        for agent in self._carrier.agents.values():
-            await agent.aclose()
-        await asyncio.to_thread(self._client.close)
-        await asyncio.to_thread(self.journal.close)
+        async with contextlib.AsyncExitStack() as closing:  # what cannot be closed leaves nothing else open
+            closing.push_async_callback(asyncio.to_thread, self.journal.close)
+            closing.push_async_callback(asyncio.to_thread, self._client.close)
+            for agent in reversed(list(self._carrier.agents.values())):
+                closing.push_async_callback(agent.aclose)
+            await self.stop()
 
     async def __aenter__(self) -> Engine:
         return self

@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode
 from ..errors import ConfigError, JournalError, RunBusy
 from ..journal import Journal, PostgresJournal, Store
 from ..journal.lease import Leases
-from ..journal.pgjobs import WORKER_LOCK
+from ..journal.pgjobs import IS_HELD, WORKER_LOCK
 from ..journal.pgopening import connect, is_postgres, psycopg, shown
 
 SQLITE = "sqlite:///"
@@ -74,20 +74,13 @@ class Place:
         elif self._mine is not None:
             self._mine.release()
 
-    @contextlib.contextmanager
-    def burying(self, worker: str, db: Any) -> Iterator[bool]:
-        """Whether a worker is dead. While this is open, nobody else finds it dead. `db` is a connection of the caller's."""
-        number = number_of(worker)
-        if db is not None:
-            (taken,) = db.execute("SELECT pg_try_advisory_lock(%s, %s)", (WORKER_LOCK, number)).fetchone()
-            try:
-                yield taken
-            finally:
-                if taken:
-                    db.execute("SELECT pg_advisory_unlock(%s, %s)", (WORKER_LOCK, number))
-            return
-        with self._taken(worker, number) as taken:
-            yield taken
+    def is_dead(self, worker: str, db: Any) -> bool:
+        """Whether a worker gives no sign of life. Takes nothing: who asks may be stopped at any moment. `db` is a connection of
+        the caller's.
+        """
+        if db is None:
+            return not self._leases.is_held(number_of(worker))
+        return db.execute(IS_HELD, (WORKER_LOCK, number_of(worker))).fetchone() is None
 
     @contextlib.contextmanager
     def _taken(self, name: str, number: int) -> Iterator[bool]:

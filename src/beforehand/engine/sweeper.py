@@ -98,14 +98,14 @@ class Sweeper:
         silent, now = self._silent, time.monotonic()
         self._silent = {}
         for worker in {status.executor for status in pending} - {self._worker}:
-            with self._place.burying(worker, db) as dead:
-                if not dead:
-                    continue
-                since = self._silent[worker] = silent.get(worker, now)
-                if db is not None and now - since < GONE_SECONDS:
-                    continue
-                theirs = [status.id for status in pending if status.executor == worker]
-                taken = sum(self._client.hand_out_again(workflow, worker) for workflow in theirs)
+            if not self._place.is_dead(worker, db):
+                continue
+            since = self._silent[worker] = silent.get(worker, now)
+            if db is not None and now - since < GONE_SECONDS:
+                continue
+            # Others may do the same at once: each run is handed out by who is first.
+            theirs = [status.id for status in pending if status.executor == worker]
+            taken = sum(self._client.hand_out_again(workflow, worker) for workflow in theirs)
             if taken:
                 logger.warning("worker %s is gone: %d of its runs go on elsewhere", worker, taken)
 

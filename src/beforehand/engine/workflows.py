@@ -78,6 +78,7 @@ class Client:
                     self._made = library.DBOSClient(
                         system_database_url=self._url, serializer=library.DBOSPortableJSONSerializer(),
                         application_name=APPLICATION, retry_connection_errors=False, system_database_pool_size=2,
+                        sys_db_idle_transaction_timeout_sec=SILENT_SECONDS,
                     )  # fmt: skip
                 except Exception as error:
                     raise _as_error(self._url, error) from None

@@ -14,6 +14,12 @@ from .sqlite import Entry
 RUN_LOCK, WORKER_LOCK, TOTAL_LOCK = 0x62666C72, 0x62666C77, 0x62666C74
 """Classes of advisory locks: of runs by row, of workers by a hash of their id, of totals by slot."""
 
+IS_HELD = """
+SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 2 AND classid = %s AND objid = %s
+AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+"""Whether anybody holds a lock (of a class, a number). Takes nothing."""
+
 SAID = frozenset({"answer", "settled"})
 """Kinds of records by which a person lets a run go on."""
 

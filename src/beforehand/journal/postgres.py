@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from ..errors import ConfigError, JournalError, JournalUnreadable, RunBusy, UnknownRun
 from .chain import Record
-from .pgjobs import RUN_LOCK, Append, Job, Opening, PgHead
+from .pgjobs import IS_HELD, RUN_LOCK, Append, Job, Opening, PgHead
 from .pgopening import connect, lost, passes, prepare, psycopg, said, shown
 from .pgtotal import facts_of
 from .pgwriter import RETRY_SECONDS, Writer
@@ -267,10 +267,7 @@ class PostgresJournal:
 
     def is_going_on(self, run_id: str) -> bool:
         """Whether some process goes on with a run right now. Takes nothing."""
-        query = """
-            SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 2 AND classid = %s AND objid = %s
-            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
-        return self._one(query, (RUN_LOCK, self.head(run_id).row)) is not None
+        return self._one(IS_HELD, (RUN_LOCK, self.head(run_id).row)) is not None
 
     def answered(self) -> list[tuple[str, int]]:
         query = """
