@@ -28,6 +28,8 @@ class Line:
         """Cut, once, instead of passing on what the server says with these bytes in it."""
         self.held_at: bytes | None = None
         """Held up, once, from when the server says something with these bytes in it until it `goes_on`: as if we were stopped."""
+        self.silent = False
+        """Whether everything is held up that the server says, as if it were stopped."""
         self.is_held, self.goes_on = threading.Event(), threading.Event()
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()
@@ -62,7 +64,7 @@ class Line:
                 if not asks and self.last_word is not None and self.last_word in piece:
                     self.last_word = None
                     break
-                if not asks and self.held_at is not None and self.held_at in piece:
+                if not asks and (self.silent or (self.held_at is not None and self.held_at in piece)):
                     self.held_at = None
                     self.is_held.set()
                     self.goes_on.wait()

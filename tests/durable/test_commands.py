@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 import re
+import signal
 from contextlib import closing
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from cli.command import beforehand
 from docs.pages import ROOT, blocks_of
 from durable.cluster import PASSWORD, Cluster
+from durable.cutting import line_to
 from durable.files import on_files
 from durable.workers import SERVED, Worker
 
@@ -91,6 +93,22 @@ class TestWorker:
             own.stop("immediate")
             assert await asyncio.to_thread(worker.stop) == 0  # nor does it wait for a database to stop
             assert not [line for line in worker.lines if "Traceback" in line], worker.lines
+
+    @pytest.mark.parametrize("carries", [False, True])
+    async def test_a_worker_stops_although_its_database_says_nothing_any_more(self, url, tmp_path, carries):
+        effects = tmp_path / "effects"
+        with line_to(url) as (through, line):
+            worker = await asyncio.to_thread(Worker(through, effects, "--grace", "0").ready)
+            if carries:
+                async with Engine(url) as engine:
+                    await engine.submit("waiter", "gate", run_id="r")
+                    async with asyncio.timeout(150):
+                        while not effects.exists():  # noqa: ASYNC110 - another process makes it
+                            await asyncio.sleep(0.02)
+            line.silent = True
+            worker.process.send_signal(signal.SIGTERM)
+            await asyncio.to_thread(worker.says, "the database does not answer: others will find its runs by themselves", 150)
+            assert await asyncio.to_thread(worker.process.wait, 60) == 0
 
     async def test_a_signed_journal_is_served_with_its_key(self, url, tmp_path):
         options = ("--key-env", "THE_KEY")

@@ -21,6 +21,9 @@ from .terminal import STOPPED, complain, journal_option, json_line, print_json, 
 URL_FROM = "BEFOREHAND_DATABASE_URL"
 START_AGAIN_SECONDS = 2.0
 
+END_SECONDS = 30.0
+"""How long after its grace a worker may take to end. A database that says nothing any more would keep it for ever."""
+
 
 def database_url(given: str | None) -> str:
     """The database that an option or the environment names."""
@@ -48,8 +51,14 @@ async def work(url: str, path: Path, limits: QueueLimits, grace: float, key: byt
         raise ConfigError(f"--grace {grace} is no number of seconds: expected one such as 10")
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
+
+    def told_to_stop() -> None:
+        stopping.set()
+        why = "the database does not answer: others will find its runs by themselves"
+        loop.call_later(max(grace, 0) + END_SECONDS, _leave, why)
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
+        loop.add_signal_handler(number, told_to_stop)
     async with Engine(url, agents_in_file(path), limits=limits, journal_key=key, strict=strict) as engine:
         told = False
         while not stopping.is_set():
@@ -70,7 +79,13 @@ async def work(url: str, path: Path, limits: QueueLimits, grace: float, key: byt
         if engine.carrying:
             complain(f"stopping: {engine.carrying} runs go on elsewhere")
         await engine.stop(grace)
-    # DBOS may still wait in a thread for a database that is away, which would hold up the end of the process.
+    _leave()
+
+
+def _leave(why: str | None = None) -> None:
+    """End the process. DBOS may still wait in a thread for a database that is away, which would hold that up."""
+    if why is not None:
+        complain(why)
     sys.stderr.flush()
     os._exit(0)
 
