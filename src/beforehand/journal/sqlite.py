@@ -310,8 +310,8 @@ class Journal(Queries):
                 head.late.entries += entries
         if head.late is not None:
             await head.late.written()
+        self._files.check()
         if durable:
-            self._files.check()
             await self.sync()
 
     async def sync(self) -> None:
