@@ -477,19 +477,24 @@ def test_after_a_death_in_the_middle_of_a_reply_what_was_shown_is_retracted_and_
     in_virtual_time(go())
 
 
-async def test_a_reply_that_was_being_told_when_the_process_ended_is_on_record_and_not_asked_for_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("reads", [False, True], ids=["listens", "reads the stream"])
+async def test_a_reply_that_was_being_told_when_the_process_ended_is_on_record_and_not_asked_for_again(
+    tmp_path: Path, reads: bool
+) -> None:
     at_death: list[Record] = []
 
-    async def listener(event: Any) -> None:
+    def listener(event: Any) -> None:
         if event.type == "message_end" and event.message.role == "assistant":
-            for _ in range(20):  # what is put down is written as the event loop turns
-                await asyncio.sleep(0)
             at_death.extend(all_records(tmp_path / "whole.db"))
 
     first = Agent(model=ScriptedModel([text("the first answer")]), journal=opened(tmp_path / "whole.db"))
-    talk = first.conversation()
-    talk.subscribe(listener)
-    await talk.run("go", run_id="R")
+    if reads:
+        async for event in first.stream("go", run_id="R"):
+            listener(event)
+    else:
+        talk = first.conversation()
+        talk.subscribe(listener)
+        await talk.run("go", run_id="R")
     first.plan.journal.close()
 
     cut(at_death, {"R": None}, tmp_path / "cut.db").close()
