@@ -65,6 +65,8 @@ async def receive_reply(run: RunState, events: AsyncIterator[ModelEvent], by: Ou
     if run.journal is not None:
         run.journal.replied(run, reply)
     if reply.message is not None and run.events.takers["message_end"]:
+        if run.journal is not None:
+            await run.journal.before_telling()
         await run.emit(MessageEnd(message=reply.message, origin=reply.message.origin, **run.event_fields()))
     return reply
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ import msgspec
 import pytest
 
 from beforehand import (
-    Agent, Answer, Approve, Ask, Block, CustomMessage, Hook, Interrupt, Options, Replace, Request, ToolContext, UserMessage, tool,
+    Agent, Answer, Approve, Ask, Block, Continue, CustomMessage, Hook, Interrupt, Options, Replace, Request, ToolContext,
+    UserMessage, tool,
 )  # fmt: skip
 from beforehand.backtest import backtest
 from beforehand.errors import AuthenticationError, RunError, UsageError
@@ -21,7 +23,7 @@ from beforehand.journal.reading import summaries
 from beforehand.journal.steps import steps
 from beforehand.messages import LOST
 from beforehand.models.base import CallInfo, Finish, Model, ModelEvent, TextDelta
-from beforehand.testing import FunctionModel, ScriptedModel, text, tool_call
+from beforehand.testing import FunctionModel, ScriptedModel, error, text, tool_call
 
 from journal.cutting import all_records, cut
 from pipeline.virtual_time import in_virtual_time
@@ -477,19 +479,24 @@ def test_after_a_death_in_the_middle_of_a_reply_what_was_shown_is_retracted_and_
     in_virtual_time(go())
 
 
-async def test_a_reply_that_was_being_told_when_the_process_ended_is_on_record_and_not_asked_for_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("reads", [False, True], ids=["listens", "reads the stream"])
+async def test_a_reply_that_was_being_told_when_the_process_ended_is_on_record_and_not_asked_for_again(
+    tmp_path: Path, reads: bool
+) -> None:
     at_death: list[Record] = []
 
-    async def listener(event: Any) -> None:
+    def listener(event: Any) -> None:
         if event.type == "message_end" and event.message.role == "assistant":
-            for _ in range(20):  # what is put down is written as the event loop turns
-                await asyncio.sleep(0)
             at_death.extend(all_records(tmp_path / "whole.db"))
 
     first = Agent(model=ScriptedModel([text("the first answer")]), journal=opened(tmp_path / "whole.db"))
-    talk = first.conversation()
-    talk.subscribe(listener)
-    await talk.run("go", run_id="R")
+    if reads:
+        async for event in first.stream("go", run_id="R"):
+            listener(event)
+    else:
+        talk = first.conversation()
+        talk.subscribe(listener)
+        await talk.run("go", run_id="R")
     first.plan.journal.close()
 
     cut(at_death, {"R": None}, tmp_path / "cut.db").close()
@@ -521,6 +528,45 @@ def test_what_was_shown_before_a_run_was_cancelled_is_retracted_when_it_goes_on(
         agent.plan.journal.close()
 
     in_virtual_time(go())
+
+
+async def test_what_was_shown_of_a_reply_that_failed_is_retracted_when_it_is_asked_for_again(tmp_path: Path) -> None:
+    """Until then it stands, in the history and before the reader: only who goes on takes it out of the one."""
+    half = [text("", ["half ", "a thought"]), error("the machine is down")]
+    agent = Agent(model=ScriptedModel([text("one"), half, half, text("anew")]), journal=opened(tmp_path / "runs.db"))
+    agent = agent.replace(hooks=[Hook(seam="finish_turn", fn=lambda turn: Continue() if turn.number == 1 else None, name="on")])
+    with pytest.raises(RunError, match="the machine is down"):
+        await agent.run("go", run_id="R")
+    for attempt in range(2):
+        events: list[Any] = []
+        with pytest.raises(RunError) if attempt == 0 else contextlib.nullcontext():
+            async for event in agent.stream_resume("R"):
+                events.append(event)
+        told = [e.type for e in events]
+        (retracted,) = [e for e in events if e.type == "message_retracted"]
+        assert (retracted.message_id, retracted.chars) == ("R-2", len("half a thought"))
+        assert told.index("message_retracted") < told.index("message_update")
+    assert [r.data for r in agent.plan.journal.records("R") if r.kind == "retracted"] == [{"message": "R-2", "chars": 14}] * 2
+    assert [m.text for m in (await agent.resume("R")).messages] == ["go", "one", "anew"]
+    agent.plan.journal.close()
+
+
+async def test_what_was_retracted_before_a_reply_failed_is_not_retracted_again(tmp_path: Path) -> None:
+    def broken(incoming: Any) -> None:
+        if incoming.message.role == "assistant":
+            raise OSError("the list of words is not there")
+
+    agent = Agent(model=ScriptedModel([text("shown"), text("shown")]), journal=opened(tmp_path / "runs.db"))
+    for _ in range(2):
+        talk = agent.replace(hooks=[Hook(seam="on_message", fn=broken, name="judge")]).conversation()
+        retracted: list[int] = []
+        talk.on("message_retracted", lambda event, retracted=retracted: retracted.append(event.chars))
+        if agent.plan.journal.has("R"):
+            await talk.resume_recorded("R", check=False)
+        else:
+            await talk.run("go", run_id="R", check=False)
+        assert retracted == [len("shown")]
+    agent.plan.journal.close()
 
 
 async def test_without_a_journal_nothing_of_it_is_imported(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from beforehand import Agent, tool
+from beforehand import Agent, Continue, Hook, tool
 from beforehand.errors import JournalError, RunBusy
 from beforehand.journal import Journal, verify
 from beforehand.journal.reading import summaries
@@ -217,6 +217,23 @@ async def test_a_journal_that_is_gone_stops_the_run_before_its_next_effect(
     with pytest.raises(JournalError, match=why):
         await agent.run("again", run_id="S")
     await agent.aclose()
+
+
+@pytest.mark.parametrize("then", [delete, delete_log, replace])
+async def test_no_request_leaves_either_once_a_journal_is_gone(tmp_path: Path, then: Any) -> None:
+    """No tool is called, so nothing waits for the disk."""
+
+    def reply(request: Any) -> Any:
+        if len(model.requests) == 2:
+            then(tmp_path)
+        return text("on")
+
+    model = FunctionModel(reply)
+    on = Hook(seam="finish_turn", fn=lambda turn: Continue() if turn.number < 5 else None, name="on")
+    async with Agent(model=model, hooks=[on], journal=tmp_path / "runs.db") as agent:
+        result = await agent.run("go", run_id="R", check=False)
+    assert isinstance(result.error, JournalError)
+    assert len(model.requests) == 2
 
 
 async def test_a_journal_that_was_put_back_is_the_same(tmp_path: Path) -> None:

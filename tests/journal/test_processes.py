@@ -224,7 +224,7 @@ async def test_records_are_written_in_the_order_in_which_they_were_put_down(tmp_
         second = asyncio.create_task(buffer.write(durable=True))
         buffer.add("note", 3)
         await asyncio.gather(first, second)
-        await buffer.give_up()
+        await buffer.write_if_possible()
         assert [r.data for r in journal.records(f"R{turn}")[1:]] == [0, 1, 2, 3]
     assert verify(journal) == []
     other.close()

@@ -200,6 +200,24 @@ def test_what_stands_beside_the_chain_cannot_be_changed_unnoticed(copy: Copy, ch
     assert copy.faults()
 
 
+@pytest.mark.parametrize(
+    "damage", [lambda page: bytes(len(page)), lambda page: page.replace(b"r1", b"r9")], ids=["gone", "changed"]
+)  # fmt: skip
+def test_a_run_that_is_there_and_no_longer_found_by_its_id_is_missed(copy: Copy, damage: Any) -> None:
+    """Every record is as it was written. What tells by its id where a run stands is not."""
+    db = sqlite3.connect(copy.path)
+    (number,) = db.execute("SELECT rootpage FROM sqlite_master WHERE type = 'index' AND tbl_name = 'runs'").fetchone()
+    (size,) = db.execute("PRAGMA page_size").fetchone()
+    db.close()
+    with copy.path.open("r+b") as file:
+        file.seek((number - 1) * size)
+        page = file.read(size)
+        file.seek((number - 1) * size)
+        file.write(damage(page))
+    assert copy.faults() == [(None, None)]
+    assert "the journal: the file is damaged" in str(copy.said()[0])
+
+
 # --- somebody who can compute hashes, and has no key ----------------------------------------------
 
 

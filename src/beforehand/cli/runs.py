@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from ..errors import ConfigError, nearest
 from ..journal.past import read_past
 from ..journal.reading import STATES, RunSummary, find_run, in_families, summaries
 from ..journal.store import Store
+from ..journal.unfinished import WHY
 from ..journal.verify import verify
 from ..messages import Message, is_sendable
 from ..models.openai_wire import encode_message, encode_system
@@ -110,4 +112,8 @@ def verify_journal(journal: Store) -> int:
     kind = "signed, and every record is" if journal.signed else "every record is"
     count = f"{len(runs)} run{'' if len(runs) == 1 else 's'}"
     print(f"{count}, {sum(run.records for run in runs)} records: {kind} as it was written.")
+    with contextlib.closing(journal.contents()) as contents:
+        times = contents.facts().get("unfinished", 0)
+    if times:
+        print(f"{times} time{'s' * (times > 1)} what was being written was not whole, {WHY}: it was dropped.")
     return 0

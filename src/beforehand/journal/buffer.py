@@ -57,7 +57,7 @@ class Buffer:
             self.broken = error
             raise
 
-    async def give_up(self) -> None:
-        """The run is cut short from outside: what was put down is written if that is possible."""
+    async def write_if_possible(self) -> None:
+        """Write what was put down. If that fails, the next `write` says so."""
         with contextlib.suppress(JournalError):
             await self.write()

@@ -33,6 +33,10 @@ class SqliteContents:
         known = {row for row, *_ in self.runs()}
         return sum(run not in known for (run,) in self._db.execute(self._layout.owners))
 
+    def unsound(self) -> str | None:
+        (said,) = self._db.execute("PRAGMA integrity_check(1)").fetchone()
+        return None if said == "ok" else self.damage(said)
+
     def damage(self, error: Any) -> str:
         return f"the file is damaged: {error}"
 

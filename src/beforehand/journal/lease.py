@@ -7,6 +7,7 @@ import os
 import struct
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -16,6 +17,9 @@ try:
     import fcntl
 except ImportError:  # pragma: no cover - Windows, where a journal serves one process
     fcntl = None  # type: ignore[assignment]
+
+_SHARED = 0x40000002
+"""A byte on which SQLite has a lock in each process that has the database open."""
 
 IN_DATABASE = 1 << 40
 """Where in the database the locks begin: far behind anything that SQLite reads, writes or locks."""
@@ -33,6 +37,7 @@ class Leases:
 
     def __init__(self, own: Path, database: Path | None = None) -> None:
         self._files = [_Locks(own, 0, os.O_CREAT), *([] if database is None else [_Locks(database, IN_DATABASE, 0)])]
+        self._database = database
         self._guard = threading.RLock()  # a connection that goes out of scope says so at any moment, also amid what is below
         self._pid = 0
         self._begin()
@@ -82,6 +87,18 @@ class Leases:
 
     # SQLite gives back every lock on a database when this process closes its last connection, and so does the system when
     # this process closes the file once. So ours are taken again after the one, and the other waits until there is none.
+
+    @contextlib.contextmanager
+    def opening(self) -> Iterator[bool]:
+        """Around the opening of a journal's first connections. Yields whether nobody has the database open, here or elsewhere."""
+        with self._guard:
+            self._after_fork()
+            alone = not self._connections and not self._held and not _is_open_elsewhere(self._database)
+            self._connections += 1  # from now on nobody else in this process asks that: it would lose the locks of these
+        try:
+            yield alone
+        finally:
+            self.closed()
 
     def opened(self) -> None:
         """This process has one more connection to the database."""
@@ -151,11 +168,29 @@ class _Locks:
                 file = _looking[self._path] = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
             except OSError:  # nobody has ever taken a lease
                 return False
-        kind, start = fcntl.F_RDLCK, os.SEEK_SET
-        place = self._first + row
-        wanted = struct.pack(_FLOCK, *((place, 1, 0, kind, start) if _DARWIN else (kind, start, place, 1, 0)))
-        found = struct.unpack(_FLOCK, fcntl.fcntl(file, fcntl.F_GETLK, wanted))
-        return bool(found[3 if _DARWIN else 0] != fcntl.F_UNLCK)
+        return _is_taken(file, self._first + row, fcntl.F_RDLCK)
+
+
+def _is_taken(file: int, place: int, kind: int) -> bool:
+    """Whether another process has a lock on a byte that keeps others from getting one of this kind."""
+    start = os.SEEK_SET
+    wanted = struct.pack(_FLOCK, *((place, 1, 0, kind, start) if _DARWIN else (kind, start, place, 1, 0)))
+    found = struct.unpack(_FLOCK, fcntl.fcntl(file, fcntl.F_GETLK, wanted))
+    return bool(found[3 if _DARWIN else 0] != fcntl.F_UNLCK)
+
+
+def _is_open_elsewhere(database: Path | None) -> bool:
+    """Whether another process has it open. Not to be asked while this one has: it would lose its locks."""
+    if fcntl is None or database is None:
+        return False
+    try:
+        file = os.open(database, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:  # there is none yet
+        return False
+    try:
+        return _is_taken(file, _SHARED, fcntl.F_WRLCK)
+    finally:
+        os.close(file)
 
 
 def _opened(path: Path, flags: int) -> int:

@@ -42,7 +42,7 @@ class RunLog(Stored):
         self.under_way: set[str] = set()
         """Calls whose body may be running: they have an intent and no outcome yet."""
         self._buffer = Buffer(journal, head)
-        self.add, self.write = self._buffer.add, self._buffer.write
+        self.add, self.write, self.before_telling = self._buffer.add, self._buffer.write, self._buffer.write_if_possible
         self.inside: Mapping[str, list[DecisionRecord]] = {}
         """What was decided in the runs of sub-agents, by the call in which they were made."""
         self._calls = 0 if past is None else sum(1 for call in past.calls.values() if call.outcome is not None)
@@ -361,7 +361,7 @@ class RunLog(Stored):
     async def give_up(self) -> None:
         """The run is cut short from outside: what was put down, or shown, is written if that is possible."""
         self._shown.record()
-        await self._buffer.give_up()
+        await self._buffer.write_if_possible()
 
     async def ended(self, run: Any) -> None:
         """The run is over, or waits for a person. Durable when this returns."""

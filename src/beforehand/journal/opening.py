@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import sqlite3
 from pathlib import Path
@@ -16,6 +17,9 @@ from .layout import FILE_FORMAT, LAYOUTS, TABLE, Layout
 from .lease import Leases
 from .readonly import connect_readonly
 from .total import TOTAL, is_key, no_key, packed, seal_of_facts, wrong_key
+from .unfinished import COUNT, WHY, fold, is_unfinished, log_of
+
+logger = logging.getLogger("beforehand")
 
 BUSY_SECONDS = 30.0
 """How long a write waits for another process's, away from the event loop."""
@@ -33,10 +37,11 @@ CREATE TABLE IF NOT EXISTS runs (
 {TABLE}"""
 
 
-def open_database(path: Path, key: bytes | None, readonly: bool) -> tuple[Connection, Connection, Layout]:
+def open_database(path: Path, key: bytes | None, readonly: bool, alone: bool) -> tuple[Connection, Connection, Layout]:
     """A connection to write to the journal `path`, made if need be, one to read it, and its layout.
 
-    With `readonly` they are the same one. Raises `JournalUnreadable` for anything that is no journal.
+    With `readonly` they are the same one. `alone` says that nobody else has it open: then what those have left is looked at who
+    had it open last. Raises `JournalUnreadable` for anything that is no journal.
     """
     try:
         if readonly and not path.is_file():
@@ -54,7 +59,7 @@ def open_database(path: Path, key: bytes | None, readonly: bool) -> tuple[Connec
     except OSError as error:
         raise JournalUnreadable(f"the journal {path} cannot be read: {error.strerror or error}") from None
     try:
-        layout = _prepare(db, path, key, readonly)
+        layout = _prepare(db, path, key, readonly, alone)
         db.execute("PRAGMA busy_timeout = 0")  # from now on a wait would hold the connection: `Journal` waits without it
         reader = db if readonly else open_reader(path, readonly)
     except sqlite3.DatabaseError as error:
@@ -82,7 +87,7 @@ def _address(path: Path, mode: str) -> str:
     return f"file:{quote(os.fsencode(path.absolute()))}?mode={mode}"
 
 
-def _prepare(db: sqlite3.Connection, path: Path, key: bytes | None, readonly: bool) -> Layout:
+def _prepare(db: sqlite3.Connection, path: Path, key: bytes | None, readonly: bool, alone: bool) -> Layout:
     tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if tables and "journal" not in tables:
         raise JournalUnreadable(f"{path} is a database of something else (it has {min(tables)!r}), not a journal")
@@ -94,6 +99,7 @@ def _prepare(db: sqlite3.Connection, path: Path, key: bytes | None, readonly: bo
         db.execute("PRAGMA synchronous = NORMAL")  # `Journal.sync` waits for the disk, off the event loop
         db.execute("PRAGMA wal_autocheckpoint = 0")  # folding waits for the disk too, so that is done in a thread
         if not tables:
+            _first_write(db, path, alone)
             _create(db, key)
     found = db.execute("SELECT value FROM journal WHERE name = 'format'").fetchone()
     version = found[0] if found else None
@@ -113,8 +119,26 @@ def _prepare(db: sqlite3.Connection, path: Path, key: bytes | None, readonly: bo
             raise JournalUnreadable(wrong_key(path))
     if tables and not readonly:
         with contextlib.suppress(sqlite3.OperationalError):  # a full disk: whoever writes says so
-            db.execute(BEGIN_LOG)
+            _first_write(db, path, alone, BEGIN_LOG)
     return layout
+
+
+def _first_write(db: sqlite3.Connection, path: Path, alone: bool, *statements: str) -> None:
+    """Begin to write. What was left unfinished in the log is told, and counted, before it is written over."""
+    log = log_of(path)
+    used = alone and log.exists() and log.stat().st_size > 0
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        if used and (frames := fold(path)) is not None and is_unfinished(log, frames):
+            logger.warning("the journal %s: what was written to it last is not whole, %s: dropped", path, WHY)
+            statements = (COUNT, *statements) if statements else ()
+        for statement in statements:
+            db.execute(statement)
+        db.execute("COMMIT")
+    except BaseException:
+        with contextlib.suppress(sqlite3.Error):
+            db.execute("ROLLBACK")
+        raise
 
 
 def _create(db: sqlite3.Connection, key: bytes | None) -> None:
@@ -139,7 +163,7 @@ def open_log(path: Path) -> int:
         folder = os.open(path.parent, os.O_RDONLY)
         os.fsync(folder)
         os.close(folder)
-    return os.open(path.with_name(path.name + "-wal"), os.O_RDWR)
+    return os.open(log_of(path), os.O_RDWR)
 
 
 def write_again(path: Path, leases: Leases) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from ..errors import JournalUnreadable
-from ..messages import Message, ToolMessage
+from ..messages import AssistantMessage, Message, ToolMessage
 from ..seams import BY_NAME
 from .chain import Record, chained
 from .codec import message_of, result_of
@@ -47,7 +47,10 @@ class Item(msgspec.Struct):
 
 
 class Past(msgspec.Struct):
-    """Everything recorded of a run, read once. `shown` counts the characters that a cut reply had shown, by message id."""
+    """Everything recorded of a run, read once.
+
+    `shown` counts the characters that replies had shown which were cut or have failed, by message id: they count no more.
+    """
 
     start: dict[str, Any]
     line: deque[Item]
@@ -162,6 +165,8 @@ class _Reader:
         """With what the line ended when the run last went on. It may be a ruling whose hooks are to be asked once more."""
         self.failing: list[dict[str, Any]] = []
         """Rulings in which a hook failed, and after which nothing was tried again yet."""
+        self.taken_back = 0
+        """How many characters of the reply that is coming in were retracted."""
 
     def take(self, kind: str, data: dict[str, Any]) -> None:
         past = self.past
@@ -209,6 +214,7 @@ class _Reader:
             past.shown[data["message"]] = past.shown.get(data["message"], 0) + data["chars"]
         elif kind == "retracted":
             past.shown.pop(data["message"], None)
+            self.taken_back += data["chars"]
         elif kind == "note":
             self._note(data)
         elif kind == "suspended":
@@ -271,9 +277,10 @@ class _Reader:
         if kind == "request":
             self.open_request = len(past.line), len(past.messages)
             self.before_reply = len(past.decisions)
-            past.shown.clear()
+            self._shows_nothing()
         elif kind == "reply":
-            past.shown.clear()
+            data["stands"] = data.get("released", 0) - self.taken_back
+            self._shows_nothing()
             judged = past.decisions[self.before_reply :]  # seam 10, which had its say after the pieces
             del past.decisions[self.before_reply :]
             self._decisions({**data, "seam": "on_chunk"})
@@ -330,12 +337,18 @@ class _Reader:
         if mine:
             data["notes"] = [{**note, "call_id": call_id} for call_id, note in mine]
 
+    def _shows_nothing(self) -> None:
+        self.past.shown.clear()
+        self.taken_back = 0
+
     def go_on(self) -> None:
         """Forget what a failure closed, and a request whose reply never came."""
         where = self.at_failure or self.open_request
         if where is not None:
             while len(self.past.line) > where[0]:
-                self.past.line.pop()
+                item = self.past.line.pop()
+                if item.kind == "reply" and isinstance(item.message, AssistantMessage) and item.data["stands"]:
+                    self.past.shown[item.message.id] = item.data["stands"]
             del self.past.messages[where[1] :]
         if self.left is not None:  # they wait again: the end did not come
             del self.past.messages[self.left :]

@@ -322,6 +322,9 @@ class PgContents:
             WHERE NOT EXISTS (SELECT 1 FROM beforehand.runs WHERE id = records.run)"""
         return int(self._db.execute(query).fetchone()[0])
 
+    def unsound(self) -> None:
+        """The server sees to its indexes."""
+
     def damage(self, error: Any) -> str:
         if passes(error):
             raise lost(self._path, error) from None

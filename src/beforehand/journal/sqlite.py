@@ -103,10 +103,11 @@ class Journal(Queries):
         if self._db is None:
             with self._lock:
                 if self._db is None:
-                    db, reader, self._layout = open_database(self.path, self._key, self.readonly)
-                    for one in {db, reader}:
-                        self._leases.opened()
-                        one.when_closed = self._leases.closed
+                    with self._leases.opening() as alone:
+                        db, reader, self._layout = open_database(self.path, self._key, self.readonly, alone)
+                        for one in {db, reader}:
+                            self._leases.opened()
+                            one.when_closed = self._leases.closed
                     self._files = Files(self.path)
                     self._readers = Readers(reader, self.path, self.readonly, self._leases)
                     self._db = db  # last: who finds it does not wait
@@ -310,8 +311,8 @@ class Journal(Queries):
                 head.late.entries += entries
         if head.late is not None:
             await head.late.written()
+        self._files.check()
         if durable:
-            self._files.check()
             await self.sync()
 
     async def sync(self) -> None:

@@ -37,6 +37,9 @@ class Contents(Protocol):
     def strays(self) -> int:
         """How many runs have records and were never opened."""
 
+    def unsound(self) -> str | None:
+        """What is wrong with how the records are kept and found, though each is as it was written."""
+
     def damage(self, error: Any) -> str:
         """What an `error` says of the journal. Raises what is no fault of it: it cannot be reached, or is not ours to read."""
 

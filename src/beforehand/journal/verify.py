@@ -86,6 +86,8 @@ def _check(contents: Contents, key: bytes | None) -> list[Fault]:
         faults.append(Fault(None, None, f"there are records of {stray} runs that were never opened"))
     if not faults and TOTAL in facts and (said := wrong_total(key, facts[TOTAL], total, seals)) is not None:
         faults.append(Fault(None, None, f"{said}: a run may have been put back to what it was earlier"))
+    if not faults and (said := contents.unsound()) is not None:
+        faults.append(Fault(None, None, said))
     return faults
 
 
