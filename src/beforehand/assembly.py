@@ -136,8 +136,9 @@ def load_journal(settings: Mapping[str, Any]) -> Any:
     """The journal that `journal=` names, or as it was made. `None` without one: then nothing of it is imported."""
     given = settings["journal"]
     options = {"durability": settings["durability"], "key": settings["journal_key"], "raw": settings["journal_raw"]}
+    said = options != {"durability": "full", "key": None, "raw": False}
     if given is None:
-        if options != {"durability": "full", "key": None, "raw": False}:
+        if said:
             raise ConfigError('durability=, journal_key= and journal_raw= go with a journal: give journal="runs.db" too')
         return None
     journal = importlib.import_module("beforehand.journal")
@@ -145,6 +146,8 @@ def load_journal(settings: Mapping[str, Any]) -> Any:
         return journal.open_journal(given, **options)
     if not isinstance(given, journal.Journal | journal.PostgresJournal):
         raise ConfigError(f"journal={given!r} must be the path of a file, a postgresql:// URL, or a Journal")
+    if said:
+        raise ConfigError("durability=, journal_key= and journal_raw= go with a path: a Journal takes them itself, as raw=True")
     return given
 
 

@@ -147,7 +147,7 @@ async def _go_over(
     run.set_id(recorded.run_id)
     run.loop = loop
     run.poll_first = past.start["poll_first"]
-    run.use_limits(recorded.limits.with_(max_result_chars=None, slow_hook_ms=None, context_tokens=None))
+    run.use_limits(recorded.limits.with_(slow_hook_ms=None, context_tokens=None))
     run.attempts = Attempts()
     run.shadow = shadow
     run.hooks = shadow.visiting(HookSet((), loop), _seams_asked(past))

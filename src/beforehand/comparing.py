@@ -107,9 +107,30 @@ class Made(NamedTuple):
         return " + ".join([*parts, *self.effects]) or "let pass"
 
 
+class Words(NamedTuple):
+    """What was decided and what would be, in words. `kept` are those that hold nothing of the value itself."""
+
+    decided: str
+    would: str
+    kept: tuple[str, str]
+
+    @classmethod
+    def of(cls, mine: Made, theirs: Made) -> Words:
+        return cls(str(mine), str(theirs), (mine.kept, theirs.kept))
+
+
 def kind_of(why: str) -> str:
     """What kind of failure it was: "raised ValueError", of "raised ValueError: ..."."""
     return why.partition(":")[0]
+
+
+def whose(made: Made, decisions: Sequence[DecisionRecord]) -> DecisionRecord | None:
+    """Of these decisions the one that counts: a failure, the strongest refusal, else what changed the value or came last."""
+    by = made.failed.hook if made.failed is not None else made.ruling.by.name if made.ruling.by is not None else None
+    if by is not None:
+        return next((d for d in reversed(decisions) if d.hook == by), None)
+    changed = [d for d in decisions if d.verdict == "Replace"] if made.ruling.changes else ()
+    return next(reversed(changed or decisions), None)
 
 
 def compare(mine: Made, theirs: Made) -> Kind | None:

@@ -186,8 +186,8 @@ def _is_over(run: RunState, call: Call, past: Any) -> bool:
     call.outcome, call.result = outcome
     if run.journal.rehearsal:  # other hooks are to see what it gave
         run.tools_run += past.intent is not None
-        if not raw:
-            call.edits = 0  # that a person changed it is said in the result on record
+        if not raw:  # what the core adds after hooks at 13 is in the result on record already
+            run.journal.finished(call, run.limits.max_result_chars)
     else:
         call.recalled = True
         _recall(run, call.id, past)

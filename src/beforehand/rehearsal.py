@@ -13,7 +13,7 @@ from .calls import Call, RecordEnds, nested_call
 from .errors import Aborted
 from .frozen import EMPTY_DICT, FrozenDict, freeze, thaw
 from .hooks.registry import HookSet
-from .journal.codec import message_of
+from .journal.codec import message_of, result_of
 from .journal.past import BEFORE_CALLS, Past
 from .journal.pastcalls import PastCall
 from .journal.recall import Recall
@@ -42,8 +42,11 @@ class Rehearsal(Recall):
         """`depth` is 1 for the run of a sub-agent, 2 for that of a sub-agent's sub-agent, and so on."""
         super().__init__(past)
         self._waiting = past.waiting()
+        self.added_to: set[str] = set()
+        """The calls whose result hooks at 13 had seen without what the core adds to it then."""
         self._around = AROUND * depth
-        self._counts_now = dict.fromkeys(self._outermost(past.fired), 0) | self._outermost(past.start.get("fired", {}))
+        self._first_counts = dict.fromkeys(self._outermost(past.fired), 0) | self._outermost(past.start.get("fired", {}))
+        self._counts_now = dict(self._first_counts)
         self.counts = self._counts_now
         """How often each rule with a limit had fired, as far as the record tells, before what is gone over now."""
 
@@ -53,13 +56,22 @@ class Rehearsal(Recall):
         return {key: n for key, n in found.items() if not key.startswith(AROUND)}
 
     def _restore_counts(self, run: Any, fired: dict[str, int]) -> None:
-        self._counts_now.update(self._outermost(fired))
+        for key, n in self._outermost(fired).items():
+            self._counts_now[key] = max(n, self._counts_now.get(key, 0))  # calls are gone over as asked, not as they ended
 
     def past_ruling(self, run: Any, seam: str, call_id: str | None) -> PastRuling | None:
         self.counts = dict(self._counts_now)
         if call_id is not None and self._was_aborted_before(seam, call_id):
             raise Aborted("aborted before its hooks were asked")
         return super().past_ruling(run, seam, call_id)
+
+    def past_ruling_of_call(self, run: Any, seam: str, call_id: str) -> dict[str, Any] | None:
+        data = super().past_ruling_of_call(run, seam, call_id)
+        if data and self.past is not None and "fired_before" in data:  # calls of one reply end in any order
+            self.counts = dict(self._first_counts)
+            for fired in self.past.firings[: data["fired_before"]]:
+                self.counts |= self._outermost(fired)
+        return data
 
     def _was_aborted_before(self, seam: str, call_id: str) -> bool:
         """Whether a call was aborted before it came to this seam."""
@@ -108,8 +120,20 @@ class Rehearsal(Recall):
         """What became of a call, with what its body gave before the hooks at 13, if that was kept."""
         call = self.past_call(call_id)
         if call is not None and call.outcome is not None and "raw" in call.outcome:
-            call.outcome["result"] = call.outcome.pop("raw")
+            call.outcome["read"], call.outcome["result"] = call.outcome["result"], call.outcome.pop("raw")
         return super().past_outcome(run, call_id)
+
+    def finished(self, call: Call, limit: int | None) -> None:
+        """The result of a call is on record with what the core adds to it: that a person has changed it, or that it was cut."""
+        if call.edits or (limit is not None and len(call.result.text) > limit):
+            self.added_to.add(call.id)
+        call.edits = 0
+
+    def outcome(self, run: Any, call: Call, raw: ToolResult | None) -> None:
+        """A call is settled. What the model has read stands, since that is what came next."""
+        past = self.past_call(call.id)
+        if past is not None and past.outcome is not None and past.outcome["outcome"] == call.outcome:
+            call.result = result_of(past.outcome.get("read", past.outcome["result"]))
 
     def inner_calls(self, call_id: str) -> list[tuple[str, str, Any]]:
         """The calls made inside this one: id, tool, arguments as they were before hooks shaped them."""
@@ -128,7 +152,7 @@ class Rehearsal(Recall):
         """Nothing is written."""
 
     decided = ruled = ruled_again = receiving = note = text = direct = released = _nothing
-    compacting = retracted = outcome = ask = replied = retried = ends = _nothing
+    compacting = retracted = ask = replied = retried = ends = _nothing
 
     def turn(self, run: Any, cause: str | None, incoming: Sequence[Any]) -> None:
         if self._next("turn") is None:

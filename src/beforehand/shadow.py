@@ -10,11 +10,11 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
-from .comparing import GONE, Kind, Made, compare, kind_of
+from .comparing import GONE, Kind, Made, Words, compare, kind_of, whose
 from .contexts import digest_of
 from .decisions import Interrupt
 from .detach import contained
@@ -79,14 +79,6 @@ class Difference(Frozen, kw_only=True):
     where: str | None
     about: str
     digest: str | None = None
-
-
-class Words(NamedTuple):
-    """What was decided and what would be, in words. `kept` are those that hold nothing of the value itself."""
-
-    decided: str
-    would: str
-    kept: tuple[str, str]
 
 
 class Shadow:
@@ -157,6 +149,7 @@ class Shadow:
                 hooks = narrowed(hooks, context)
         if spec.name == "before_tool_call" and (first := self._before.pop(context.call_id, None)) is not None:
             mine = Made(first.ruling.beside(spec, mine.ruling.heard, {}), [*first.decisions, *mine.decisions], mine.failed)
+        altered |= self.again and spec.name == "after_tool_call" and context.call_id in run.journal.added_to
         another = altered or (self.again and mine.was_given_another(spec, context))
         if another and spec.name in self.same:
             self.judged += 1
@@ -183,7 +176,7 @@ class Shadow:
         theirs = theirs.beside(spec, mine, self.own) if self.own else theirs
         kind = compare(mine, theirs)
         if kind is not None:
-            self._note(run, spec, kind, context, Words(str(mine), str(theirs), (mine.kept, theirs.kept)), aside.decisions)
+            self._note(run, spec, kind, context, Words.of(mine, theirs), whose(theirs, aside.decisions))
 
     def _count_as_then(self, run: Any) -> None:
         """Rules of a past run that fire only so often have fired as often as they had then."""
@@ -191,15 +184,14 @@ class Shadow:
             self._rules.set_counts(run.journal.counts)
 
     def _note(
-        self, run: Any, spec: SeamSpec, kind: Kind, context: Any, words: Words, by: Sequence[DecisionRecord],
+        self, run: Any, spec: SeamSpec, kind: Kind, context: Any, words: Words, by: DecisionRecord | None,
         call: str | None = None,
     ) -> None:  # fmt: skip
-        last = by[-1] if by else None
         value = None if context is None or spec.value is None else spec.value(context)
         about = "" if value is None or spec.name in _LONG else canonical(value).decode(errors="replace")[:200]
         difference = Difference(
             kind=kind, seam=spec.name, run_id=run.run_id, loop=run.loop, turn=run.turn, call_id=getattr(context, "call_id", call),
-            decided=words.decided, would=words.would, hook=last.hook if last else None, where=last.where if last else None,
+            decided=words.decided, would=words.would, hook=by.hook if by else None, where=by.where if by else None,
             about=about, digest=None if value is None else digest_of(value),
         )  # fmt: skip
         self.differences.append(difference)
@@ -254,7 +246,7 @@ class Shadow:
         theirs = theirs.beside(spec, mine, self.own) if self.own else theirs
         kind = compare(mine, theirs)
         if kind is not None:
-            self._note(run, spec, kind, None, Words(str(mine), str(theirs), (mine.kept, theirs.kept)), (), call_id)
+            self._note(run, spec, kind, None, Words.of(mine, theirs), None, call_id)
 
     async def _feed(self, run: Any, message: AssistantMessage, made: Made) -> None:
         twin = self.twin(run, Guard((), run.info, message.id, ask=_never, fail=_never, max_hold=None), message.id, None)
@@ -347,7 +339,8 @@ class TwinGuard:
                     decided, would = (" + ".join(sorted(effects)) or "let pass" for effects in (mine_too, theirs_too))
                     kept = decided, would
         if kind is not None:
-            self._shadow._note(self._run, ON_CHUNK, kind, None, Words(decided, would, kept), self._aside.decisions)
+            last = next(reversed(self._aside.decisions), None)
+            self._shadow._note(self._run, ON_CHUNK, kind, None, Words(decided, would, kept), last)
 
 
 def _was_altered(message: AssistantMessage | None, ruled: Any) -> bool:

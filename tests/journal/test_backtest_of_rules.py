@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from beforehand import Agent, tool
 from beforehand.assembly import load_hooks
 from beforehand.backtest import Backtest, backtest
+from beforehand.events import ToolExecutionEnd
 from beforehand.hooks.registry import HookSet
 from beforehand.journal import Journal
 from beforehand.testing import FunctionModel, ScriptedModel, text, tool_call
@@ -86,3 +88,30 @@ async def test_a_rule_that_fires_in_a_sub_agent_has_fired_for_its_parent(own: bo
     assert [d.reason for d in result.decisions if d.verdict == "Block"] == ["once", "own"][: 1 + own]
 
     assert (await put(agent.plan.journal, folder)).differences == ()
+
+
+@pytest.mark.parametrize("most", [1, 2])
+@pytest.mark.parametrize("action", [{"type": "queue-message", "role": "user", "message": "so"}, {"type": "interrupt"}])
+async def test_calls_of_one_reply_may_have_ended_in_another_order(most: int, action: dict[str, str], tmp_path: Path) -> None:
+    folder = rules(tmp_path / "rules", event="after", actions=[action], maxTriggers=most)
+    judged = asyncio.Event()
+
+    @tool(name="pay")
+    async def pays(amount: int) -> str:
+        if amount == 0:  # asked for first, and ends when the hooks have ruled on the others
+            await judged.wait()
+        return f"paid {amount}"
+
+    def heard(event: ToolExecutionEnd) -> None:
+        if event.call_id == "c2":
+            judged.set()
+
+    calls = [tool_call("pay", {"amount": n}, id=f"c{n}") for n in range(3)]
+    model = ScriptedModel([calls, tool_call("pay", {"amount": 9}, id="c9"), text("done")])
+    async with Agent(model=model, tools=[pays], hooks=[folder], journal=tmp_path / "runs.db") as agent:
+        talk = agent.conversation()
+        talk.on("tool_execution_end", heard)
+        result = await talk.run("go", check=False)
+    assert [d.call_id for d in result.decisions] == ["c1", "c2"][:most]
+
+    assert (await put(Journal(tmp_path / "runs.db"), folder)).differences == ()

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from beforehand import Agent, Approve, Ask, Hook, ToolContext, tool
-from beforehand.errors import JournalError, JournalUnreadable, RunBusy, UnknownAnswer, UnknownRun, UsageError
+from beforehand.errors import ConfigError, JournalError, JournalUnreadable, RunBusy, UnknownAnswer, UnknownRun, UsageError
 from beforehand.journal import Journal, verify
 from beforehand.journal.buffer import Buffer
 from beforehand.journal.layout import FILE_FORMAT
@@ -889,3 +889,11 @@ def test_on_a_full_file_system_a_journal_that_nobody_has_open_is_readable(tmp_pa
     read, error = done.stdout.splitlines()
     assert read == "[] end"
     assert error.endswith("runs.db could not be written (the disk is full): the run stopped before its next effect")
+
+
+@pytest.mark.parametrize("said", [{"journal_raw": True}, {"journal_key": b"0123456789abcdef"}, {"durability": "normal"}])
+def test_how_a_journal_is_kept_is_said_where_it_is_made(said: dict[str, Any], tmp_path: Path) -> None:
+    for journal in (None, Journal(tmp_path / "runs.db")):
+        with pytest.raises(ConfigError, match="journal_key= and journal_raw= go with"):
+            Agent(model=ScriptedModel([]), journal=journal, **said)
+    Agent(model=ScriptedModel([]), journal=tmp_path / "runs.db", **said)

@@ -66,6 +66,8 @@ class Past(msgspec.Struct):
     """The answers to questions that lambdas asked the model, by who asked."""
     fired: dict[str, int] = {}
     """How often rules with a limit had fired by its end."""
+    firings: list[dict[str, int]] = []
+    """The same, as it grew. A ruling about a call has `fired_before`: how many of these came first."""
     queued: dict[int, dict[str, Any]] = {}
     """The messages that came into the queues, by number."""
     queued_by: dict[int, str] = {}
@@ -170,8 +172,11 @@ class _Reader:
 
     def take(self, kind: str, data: dict[str, Any]) -> None:
         past = self.past
+        if kind == "ruling":
+            data["fired_before"] = len(past.firings)
         if fired := data.get("fired"):
             past.fired.update(fired)
+            past.firings.append(fired)
         if kind == "ruling":
             self._decisions(data)
             data["among"] = [self.hooks]
