@@ -47,8 +47,8 @@ def request_hooks(rule: Rule) -> list[Hook]:
 class RequestRule:
     """What the hooks of one request rule share: whether it has fired for the request of this turn.
 
-    It is asked at its first seam, and the later ones go by that. A run of a sub-agent or an inner loop does not come to the first
-    one, so there the later ones ask for themselves.
+    It is asked at its first seam, and the later ones go by that. The run of a sub-agent does not come to the first one of its
+    caller's rule, so there the later ones ask for themselves.
     """
 
     def __init__(self, rule: Rule) -> None:
