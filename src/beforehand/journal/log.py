@@ -204,6 +204,7 @@ class RunLog(Stored):
     def ruled_again(self, seam: str, call_id: str | None) -> None:
         """The hooks of a seam have been asked about what is on record already: nothing is added to it."""
         self._open.pop((seam, call_id), None)
+        self._joins.pop(call_id, None)
 
     def _new_counts(self, run: Any) -> dict[str, int]:
         rules = run.plan.hooks.rules
