@@ -13,7 +13,7 @@ from .decisions import HumanAnswer, Interrupt
 from .errors import Aborted, HookFailed, RunError
 from .events import MessageEnd, MessageStart
 from .gating import apply_answer
-from .hooks.dispatch import dispatch
+from .hooks.beside import dispatch_beside
 from .hooks.hook import Hook
 from .messages import AssistantMessage, ToolCall, ToolMessage
 from .respond import ON_MESSAGE, same_role
@@ -276,7 +276,7 @@ async def _store(run: RunState, call: Call, message: ToolMessage, results: Resul
 async def _judge(run: RunState, call: Call, message: ToolMessage, hooks: tuple[Hook, ...], results: Results) -> ToolMessage:
     context = IncomingMessage(run.info, message, "tool", 0, run.history.view())
     try:
-        ruling = await dispatch(run, ON_MESSAGE, hooks, context, adopt=same_role(message))
+        ruling = await dispatch_beside(run, ON_MESSAGE, hooks, context, adopt=same_role(message))
     except HookFailed as error:
         results.failure = results.failure or error
         return ToolMessage(call.id, call.name, f"The result is withheld: {error}", is_error=True)

@@ -7,6 +7,7 @@ import msgspec
 from .decisions import Continue, End, Verdict
 from .errors import Aborted, HookFailed
 from .events import MessageEnd, MessageStart, StopReason, TurnEnd
+from .hooks.beside import dispatch_beside
 from .hooks.dispatch import dispatch
 from .messages import AssistantMessage, Message, ToolMessage, UserMessage, clean
 from .respond import ON_MESSAGE, same_role
@@ -123,7 +124,7 @@ async def store_turn_error(run: RunState, why: str) -> AssistantMessage | None:
 async def _judged(run: RunState, row: UserMessage) -> Message | None:
     context = IncomingMessage(run.info, row, "hook", 0, run.history.view())
     try:
-        ruling = await dispatch(run, ON_MESSAGE, run.hooks.on_message, context, adopt=same_role(row))
+        ruling = await dispatch_beside(run, ON_MESSAGE, run.hooks.on_message, context, adopt=same_role(row))
     except (HookFailed, Aborted):
         return None
     return None if ruling.verdict is not None else ruling.context.message
@@ -140,7 +141,7 @@ async def _store(run: RunState, message: Message) -> None:
 def store_left(run: RunState) -> None:
     """What hooks queued and no request took is appended at the end, so that it is not lost."""
     if run.journal is not None:
-        run.journal.ends()
+        run.journal.ends(run)
     for message in run.hook_queue:
         run.store(message)
     run.hook_queue = []

@@ -15,7 +15,7 @@ from .decisions import Answer, Block
 from .direct import ask_directly
 from .errors import Aborted, BeforehandError, HookFailed, Stop, describe
 from .events import DecisionMade, HistoryCompacted
-from .hooks.dispatch import dispatch
+from .hooks.beside import dispatch_beside
 from .history import estimate_tokens, size_of
 from .messages import AssistantMessage, Message, Options, Request, ToolCall, ToolMessage, UserMessage, clean
 from .request import overhead
@@ -65,7 +65,7 @@ async def _replace(run: RunState, messages: Sequence[Message], cut: int, thresho
     old, kept = tuple(messages[:cut]), tuple(messages[cut:])
     ruling = None
     if hooks := run.hooks.before_compaction:
-        ruling = await dispatch(run, BEFORE, hooks, Compaction(run.info, old, kept, estimate_tokens(old), threshold))
+        ruling = await dispatch_beside(run, BEFORE, hooks, Compaction(run.info, old, kept, estimate_tokens(old), threshold))
         if isinstance(ruling.verdict, Block):
             return Compacted(None, reason=ruling.verdict.reason or "a hook blocked it")
     if run.aborted:

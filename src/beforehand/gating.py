@@ -34,8 +34,13 @@ def why_missing(run: RunState, name: str) -> str:
     return f"Tool {name} not found.{f' Did you mean {near}?' if near else ''}"
 
 
-async def shape_and_gate(run: RunState, call: Call, batch: Batch, args: FrozenDict, approved: str | None = None) -> None:
-    """Seams 11 and 12 for validated arguments. `approved` is the digest a person has already said yes to."""
+async def shape_and_gate(
+    run: RunState, call: Call, batch: Batch, args: FrozenDict, approved: str | None = None, said: Ruling | None = None
+) -> None:  # fmt: skip
+    """Seams 11 and 12 for validated arguments. `approved` is the digest a person has already said yes to.
+
+    What was `said` of the same arguments before a person wrote them again stands, where those who said it are gone.
+    """
     tool = call.tool
     assert tool is not None
     hooks = run.hooks
@@ -51,11 +56,14 @@ async def shape_and_gate(run: RunState, call: Call, batch: Batch, args: FrozenDi
         call.args = args
         call.context = PendingCall(info, call.name, tool, args, *shared[3:], original_args=call.original_args)
         gates = hooks.for_tool("before_tool_call", tool.name)
-        if gates or run.shadow is not None or _ruled(run, call, "before_tool_call"):
+        if gates or run.shadow is not None or said is not None or _ruled(run, call, "before_tool_call"):
             asked = narrowed(gates, call.context) if hooks.grouped else gates
             ruling = await dispatch(run, GATE, asked, call.context)
             if run.journal is not None and (new := run.journal.not_asked(call, asked)):
                 ruling = await _ask_new(run, call, [hook for hook in new if hook.where != UNSEEN], ruling)
+            if said is not None and said.context.args_digest == call.context.args_digest:
+                here = hooks.names_at("before_tool_call")
+                ruling = ruling.beside(GATE, [(verdict, hook) for verdict, hook in said.heard if hook.name not in here], {})
             await _apply_gate(run, call, batch, ruling, approved)
     except HookFailed as error:  # on_error="abort"
         call.failure = error
@@ -236,4 +244,4 @@ async def apply_answer(run: RunState, call: Call, batch: Batch, answer: Any) -> 
         call.settle("blocked", f"This call was changed {MAX_EDITS} times by a person and by hooks in turn: it was not run.")
         return
     digest = msgspec.structs.replace(call.context, args=args).args_digest if call.context else None
-    await shape_and_gate(run, call, batch, args, approved=digest)
+    await shape_and_gate(run, call, batch, args, approved=digest, said=call.rest)

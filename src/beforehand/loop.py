@@ -14,6 +14,7 @@ from .compaction import keep_in_bounds
 from .decisions import Answer, Block, Interrupt
 from .errors import Aborted, BeforehandError, HookFailed, RunChanged, RunError, UsageError
 from .events import AgentEnd, AgentStart, MessageEnd, MessageStart, StopReason, TurnStart
+from .hooks.beside import dispatch_beside
 from .hooks.dispatch import dispatch
 from .messages import Message
 from .recovery import is_notice, recover
@@ -198,7 +199,7 @@ async def _take_in(run: RunState, message: Message) -> None:
     queued = message
     if asked := run.hooks.on_message:
         context = IncomingMessage(run.info, message, origin, 0, run.history.view())
-        ruling = await dispatch(run, ON_MESSAGE, asked, context, adopt=same_role(message))
+        ruling = await dispatch_beside(run, ON_MESSAGE, asked, context, adopt=same_role(message))
         if isinstance(ruling.verdict, Interrupt):
             run.interrupt = ruling.verdict
             run.took(queued)

@@ -15,9 +15,9 @@ from .decisions import Answer, Block
 from .draft import Outgoing
 from .errors import Aborted, ConfigError, RequestTooLarge, RunError, describe
 from .frozen import canonical
+from .hooks.beside import dispatch_beside
 from .hooks.check import Refused
 from .hooks.dispatch import Ruling, dispatch
-from .hooks.hook import UNSEEN
 from .history import History, HistoryView, estimate_tokens
 from .messages import (
     AssistantMessage, Image, Message, MessageStop, Options, Part, Request, Text, Thinking, ToolCall, ToolMessage, clean,
@@ -245,11 +245,7 @@ async def authorize(run: RunState, outgoing: Outgoing, kind: RequestKind, hooks:
         return None
     model = outgoing.model
     context = OutgoingRequest(run.info, outgoing.request, model.endpoint, model, kind)
-    ruling = await dispatch(run, AUTHORIZE, asked, context)
-    if run.journal is not None and not run.journal.live:
-        here = [hook for hook in asked if hook.where != UNSEEN]
-        if (new := run.journal.not_asked_of_request(here)) is not None:
-            ruling = await dispatch(run, AUTHORIZE, new, context)
+    ruling = await dispatch_beside(run, AUTHORIZE, asked, context)
     if run.aborted:
         raise Aborted(run.signal.reason or "aborted")
     return ruling if isinstance(ruling.verdict, Block | Answer) else None

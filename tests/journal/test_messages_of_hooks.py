@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from beforehand import Agent, Block, Hook, Queue, Replace, ToolContext, UserMessage, tool
+from beforehand import Agent, Block, Hook, Interrupt, Queue, Replace, ToolContext, UserMessage, tool
 from beforehand.journal import Journal, verify
 from beforehand.testing import FunctionModel, text, tool_call
 
@@ -75,6 +75,33 @@ async def test_what_hooks_queued_about_calls_side_by_side_comes_in_the_order_in_
     over = next(r.n for r in records if r.kind == "message" and "of" in r.data)
     for end, result in await resumed_at_each_record(tmp_path / "whole.db", agent_on, over):
         assert texts(result) == whole, f"cut after record {end}"
+
+
+async def test_what_hooks_queued_side_by_side_keeps_its_order_where_no_turn_takes_it(tmp_path: Path) -> None:
+    def agent_on(path: Path) -> Agent:
+        over = asyncio.Event()
+
+        @tool
+        async def work(name: str) -> str:
+            if name == "one":
+                await over.wait()
+            return name
+
+        def speak(result: Any) -> Any:
+            over.set()
+            return Queue(UserMessage(f"about {result.args['name']}")), Interrupt("enough")
+
+        model = FunctionModel(lambda request: [tool_call("work", {"name": name}, id=name) for name in ("one", "two")])
+        hooks = [Hook(seam="after_tool_call", fn=speak, name="speak")]
+        return Agent(model=model, tools=[work], hooks=hooks, journal=Journal(path, durability="normal"))
+
+    agent = agent_on(tmp_path / "whole.db")
+    assert texts(await agent.run("go", run_id="R")) == ["about two", "about one"]
+    await agent.aclose()
+    records = all_records(tmp_path / "whole.db")
+    over = next(r.n for r in records if r.kind == "message" and "of" in r.data)
+    for end, result in await resumed_at_each_record(tmp_path / "whole.db", agent_on, over):
+        assert texts(result) == ["about two", "about one"], f"cut after record {end}"
 
 
 async def test_what_hooks_queued_before_an_end_that_never_came_waits_again(tmp_path: Path) -> None:

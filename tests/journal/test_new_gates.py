@@ -456,3 +456,34 @@ async def test_a_gate_without_a_name_that_was_away_when_others_let_a_call_pass_i
     async with Bank(tmp_path / "cut.db", refuses) as bank:
         await bank.agent.resume("R")
     assert bank.paid == []
+
+
+@pytest.mark.parametrize(("to", "steered"), [("ann", True), ("eve", False)])
+@pytest.mark.parametrize("asker", [True, False])
+async def test_a_person_who_writes_the_same_arguments_again_does_not_lift_what_a_hook_said_that_is_gone(
+    tmp_path: Path, to: str, steered: bool, asker: bool
+) -> None:
+    steers = gate("steers", Says(Steer("elsewhere")))
+    async with Bank(tmp_path / "runs.db", ASKS, steers) as bank:
+        await bank.agent.run("go", run_id="R")
+    began = len(all_records(tmp_path / "runs.db"))
+    hooks = [ASKS] if asker else []
+    async with Bank(tmp_path / "runs.db", *hooks) as bank:
+        whole = await bank.agent.resume("R", {"ann": Edit({"to": to}), "bob": Deny("no")})
+    assert bank.paid == ([] if steered else [to])
+    assert next(m.text for m in whole.messages if m.role == "tool").startswith("elsewhere" if steered else "paid eve")
+    records = all_records(tmp_path / "runs.db")
+    assert [r.kind for r in records[began:]].count("answer") == 2
+    for length in range(began + 2, len(records)):
+        if records[length - 1].kind != "intent":  # whether that had happened is not known then
+            cut(records[:length], {"R": None}, tmp_path / f"{length}.db").close()
+            async with Bank(tmp_path / f"{length}.db", *hooks) as bank:
+                assert (await bank.agent.resume("R")).messages == whole.messages, length
+
+
+async def test_a_hook_that_is_there_says_anew_what_it_says_of_arguments_that_a_person_wrote_again(tmp_path: Path) -> None:
+    async with Bank(tmp_path / "runs.db", ASKS, gate("steers", Says(Steer("elsewhere")))) as bank:
+        await bank.agent.run("go", run_id="R")
+    async with Bank(tmp_path / "runs.db", ASKS, gate("steers", Says(None))) as bank:
+        await bank.agent.resume("R", {"ann": Edit({"to": "ann"}), "bob": Deny("no")})
+    assert bank.paid == ["ann"]

@@ -91,3 +91,32 @@ async def test_a_new_gate_that_fails_lets_no_request_leave_and_is_asked_again(tm
     async with Talk(tmp_path / "runs.db", gate("old", None, asked), gate("new", Block("no"), asked)) as talk:
         assert (await talk.agent.resume("R")).stop_reason == "blocked"
     assert (talk.sent, asked) == (0, ["new", "new"])
+
+
+async def test_what_a_new_gate_says_of_a_request_once_it_works_stands_when_the_process_ends_again(tmp_path: Path) -> None:
+    await in_flight(tmp_path / "runs.db")
+    asked: list[str] = []
+    async with Talk(tmp_path / "runs.db", gate("old", None, asked), gate("new", RuntimeError("broken"), asked)) as talk:
+        assert (await talk.agent.resume("R", check=False)).stop_reason == "error"
+    gates = gate("old", None, asked), gate("new", Block("no"), asked)
+    failed = len(all_records(tmp_path / "runs.db"))
+    async with Talk(tmp_path / "runs.db", *gates) as talk:
+        assert (await talk.agent.resume("R")).stop_reason == "blocked"
+    records = all_records(tmp_path / "runs.db")
+    said = next(r.n for r in records[failed:] if r.kind == "ruling")
+    for length in range(said, len(records) + 1):
+        cut(records[:length], {"R": None}, tmp_path / f"{length}.db").close()
+        asked.clear()
+        async with Talk(tmp_path / f"{length}.db", *gates) as talk:
+            assert (await talk.agent.resume("R")).stop_reason == "blocked", length
+        assert (asked, talk.sent) == ([], 0), length
+
+
+async def test_a_new_gate_that_failed_over_a_request_and_is_gone_is_not_asked_for(tmp_path: Path) -> None:
+    await in_flight(tmp_path / "runs.db")
+    asked: list[str] = []
+    async with Talk(tmp_path / "runs.db", gate("old", None, asked), gate("new", RuntimeError("broken"), asked)) as talk:
+        assert (await talk.agent.resume("R", check=False)).stop_reason == "error"
+    async with Talk(tmp_path / "runs.db", gate("old", None, asked)) as talk:
+        assert (await talk.agent.resume("R")).text == "done"
+    assert (asked, talk.sent) == (["new"], 1)

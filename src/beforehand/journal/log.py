@@ -23,6 +23,7 @@ from .codec import write_answer, write_decision, write_error, write_ruling
 from .details import kept, kept_all
 from .past import Past
 from .queries import Head
+from .recall import JOINED
 from .shortened import shortened_of
 from .shown import Shown
 from .store import Store
@@ -161,7 +162,7 @@ class RunLog(Stored):
         failed = ruling if isinstance(ruling, BaseException) else None
         if call_id is None and self._asked_again is not None and self._asked_again[0] == seam:
             data["instead"] = self._asked_again[1]
-        if seam in ("before_tool_call", "authorize_request") and call_id in self._joins:
+        if (seam == "before_tool_call" or seam in JOINED) and call_id in self._joins:
             data["joins"] = self._joins.pop(call_id)
         if seam == "before_tool_call" and failed is None:
             data["args"] = ruling.context.args
@@ -203,6 +204,7 @@ class RunLog(Stored):
     def ruled_again(self, seam: str, call_id: str | None) -> None:
         """The hooks of a seam have been asked about what is on record already: nothing is added to it."""
         self._open.pop((seam, call_id), None)
+        self._joins.pop(call_id, None)
 
     def _new_counts(self, run: Any) -> dict[str, int]:
         rules = run.plan.hooks.rules

@@ -104,8 +104,9 @@ def join(ruling: dict[str, Any], data: dict[str, Any]) -> None:
     if isinstance(upto := ruling.get("lambdas"), int):  # an older record: so many had been asked by then
         ruling["lambdas"] = [*range(1, upto + 1)]
     ruling.update({name: [*ruling.get(name, ()), *data[name]] for name in SAID if name in data})
-    if "fired" in data:
-        ruling["fired"] = {**ruling.get("fired", {}), **data["fired"]}
+    for name in ("fired", "changes"):
+        if name in data:
+            ruling[name] = {**ruling.get(name, {}), **data[name]}
     ruling["hooks"] = list((Counter(ruling["hooks"]) | Counter(data["hooks"])).elements())
 
 
@@ -126,7 +127,7 @@ class RecallOfCalls:
         self._edits: Counter[str] = Counter()
         """How often people have changed a call, as far as it has been gone over."""
         self._joins: dict[str | None, int] = {}
-        """Beside which of a call's rulings gates have their say now that are new. Of a request there is one."""
+        """Beside which of a call's rulings hooks have their say now that are new. On the run's own line there is one."""
 
     def past_call(self, call_id: str) -> PastCall | None:
         return None if self.past is None else self.past.calls.get(call_id)

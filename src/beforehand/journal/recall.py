@@ -35,6 +35,9 @@ AFTER_TAKING = frozenset(spec.name for spec in SEAMS if 3 <= spec.number <= 9 or
 
 SHAPES_REQUEST = frozenset(spec.name for spec in SEAMS if 3 <= spec.number <= 6)
 
+JOINED = frozenset({"authorize_request", "on_message", "before_compaction"})
+"""Seams on the run's own line at which hooks that are new are asked about what others had let pass, while it has not happened."""
+
 ENDS_TURN = frozenset({"before_turn", "authorize_request"})
 """Seams at which a refusal means that the request never leaves, so that nobody new is asked about it."""
 
@@ -62,7 +65,7 @@ class Recall(RecallOfCalls):
         self._noted = True
         """Whether it is on record what came of the summary that is being made."""
         self._let_go: dict[str, Any] | None = None
-        """What hooks at 8 had said of the request that is to leave."""
+        """What hooks had said of what is to happen now: the request that is to leave, the message that is to be stored."""
         self._summing = False
         """Whether one is, that is on record."""
         self._left: list[Message] = []
@@ -235,7 +238,7 @@ class Recall(RecallOfCalls):
                     return {}  # about a later message: hooks at 10 were there again, and they were not for this one
                 for _ in range(place + 1):
                     line.popleft()
-                self._let_go = item.data if seam == "authorize_request" else None
+                self._let_go = item.data if seam in JOINED else None
                 return item.data
         # Rulings alone do not say that this is past: an abort may have come before them. What they have refused does.
         refused = any([item.data["seam"] in ENDS_TURN and item.data.get("heard") for item in line])
@@ -249,17 +252,18 @@ class Recall(RecallOfCalls):
         by = {decision["hook"] for decision in data.get("decisions", ()) if decision["verdict"] == "Replace"}
         return not by <= run.hooks.names_at(data["seam"])
 
-    def not_asked_of_request(self, hooks: Sequence[Any]) -> list[Any] | None:
-        """Those of these gates that were not there when others let a request go, which leaves now; or had failed over it then."""
+    def not_asked_on_line(self, seam: str, hooks: Sequence[Any]) -> list[Any]:
+        """Those of these hooks that were not there when others let pass what happens now; or had failed over it then."""
         ruling, self._let_go = self._let_go, None
-        if ruling is None or ruling.get("heard") or self.rehearsal:
-            return None
-        if self.line and "joins" in self.line[0].data:
-            return new_beside(ruling, hooks)
-        new = [] if self.is_answered() else new_beside(ruling, hooks)
-        if not new:
-            return None
-        self._joins[None] = 0
+        if ruling is None or ruling["seam"] != seam or ruling.get("heard") or self.rehearsal:
+            return []
+        failed = bool(self.line) and "joins" in (then := self.line[0].data) and then["seam"] == seam
+        over = bool(self.line) or self._is_stored() if seam == "on_message" else self.is_answered()
+        new = new_beside(ruling, hooks) if failed or not over else []
+        if new:
+            self._joins[None] = 0
+        elif failed:  # whoever had failed is gone
+            self.line.popleft()
         return new
 
     def _is_stored(self) -> bool:

@@ -83,9 +83,10 @@ class Stored(Recall):
             more["left"] = 1
         self.add("message", beside(kept(message), more))
 
-    def ends(self) -> None:
+    def ends(self, run: Any) -> None:
         """What is stored from now on no turn has taken: should the process die before the end is on record, one still may."""
         self._ending = True
+        self.from_hooks.arrange(run.hook_queue)
 
     def receiving(self, run: Any, sent: bool) -> None:
         """A reply comes in from now on, until `replied`: to a request that was `sent`, or a hook's in its place."""

@@ -81,7 +81,10 @@ class Gate:
 
 
 class Shaper:
-    """A rule that changes arguments. If it judges the call as well, `gate` does so for the calls that fired it."""
+    """A rule that changes arguments. If it judges the call as well, `gate` does so for the calls that fired it.
+
+    Where that is not known, it asks for itself: the run has gone on since, or the rule is new. What it decided then is on record.
+    """
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
@@ -91,23 +94,37 @@ class Shaper:
         self._replaces = rule.of_type(schema.ReplaceAction)
 
     def __call__(self, call: CallDraft) -> list[Decision] | None:
+        variables = self._fires(call)
+        if self._verdicts:
+            self._fired.put((call.run.run_id, call.call_id), variables)
+        if variables is None:
+            return None
+        args = call.args
+        for action in self._replaces:
+            args = self._changed(args, action, variables)
+        decisions = run_acts(self._notes, variables)
+        return ([Replace(args=args)] if args is not call.args or self._verdicts else []) + decisions or None
+
+    def _fires(self, call: CallDraft) -> dict[str, Any] | None:
+        """The variables, if it does for this call."""
         rule = self.rule
         found = _before(rule, call.args)
         if found is False or rule.counter.spent():
             return None
         rule.count()
-        shared = {"event": "before", "name": call.name, "args": call.args}
-        variables = rule.variables(shared, found)
-        if self._verdicts:
-            self._fired.put((call.run.run_id, call.call_id), variables)
-        args = call.args
-        for action in self._replaces:
-            args = self._changed(args, action, variables)
-        decisions = run_acts(self._notes, variables)
-        return ([Replace(args=args)] if args is not call.args else []) + decisions or None
+        return self._variables(call, found)
+
+    def _variables(self, call: CallDraft, found: Match | bool) -> dict[str, Any]:
+        return self.rule.variables({"event": "before", "name": call.name, "args": call.args}, found)
 
     def gate(self, call: CallDraft) -> list[Decision] | None:
-        variables = self._fired.pop((call.run.run_id, call.call_id))
+        key, name = (call.run.run_id, call.call_id), self.rule.name
+        if key in self._fired:
+            variables = self._fired.pop(key)
+        elif any([d.hook == name and d.seam == "prepare_tool_call" and d.call_id == key[1] for d in call.run._run.decisions]):
+            variables = self._variables(call, _before(self.rule, call.args))
+        else:
+            variables = self._fires(call)
         return None if variables is None else settle("before_tool_call", run_acts(self._verdicts, variables))
 
     def _changed(self, args: Mapping[str, Any], action: schema.ReplaceAction, variables: dict[str, Any]) -> Any:

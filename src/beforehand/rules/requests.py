@@ -45,7 +45,11 @@ def request_hooks(rule: Rule) -> list[Hook]:
 
 
 class RequestRule:
-    """What the hooks of one request rule share: whether it has fired for the request of this turn."""
+    """What the hooks of one request rule share: whether it has fired for the request of this turn.
+
+    It is asked at its first seam, and the later ones go by that. The run of a sub-agent does not come to the first one of its
+    caller's rule, so there the later ones ask for themselves.
+    """
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
@@ -83,35 +87,59 @@ class RequestRule:
 
     def block_hidden(self, call: PendingCall) -> Block | None:
         """A tool that was not offered does not run either, even if the model asks for it by heart."""
-        rule = self.rule
-        always = rule.finder is None and rule.counter.limit is None
-        if not always and self._fired.get((call.run.run_id, call.run.turn)) is None:
-            return None
+        rule, run = self.rule, call.run._run
+        if rule.finder is not None or rule.counter.limit is not None:
+            comes_to_it = any([hook.fn == self.shape for hook in run.hooks.before_provider_call])
+            before = [message for message in call.context if message is not call.message]
+            fired = self._known(call) if comes_to_it else self._ask("call", call, run.system, before)
+            if fired is None:
+                return None
         return Block(f"The tool {call.name} is not available here.")
 
     def _hides(self, name: str) -> bool:
         return any(fnmatchcase(name, glob) for glob in self._hidden)
 
     def _ask(self, stage: str, context: Any, system: str, messages: Sequence[Message]) -> dict[str, Any] | None:
-        """The variables, if the rule fires for this request. It is asked at its first seam; the later ones go by that."""
-        rule, run = self.rule, context.run
-        key = (run.run_id, run.turn)
+        """The variables, if the rule fires for this request."""
         if stage not in (self._first, "alone"):
-            return self._fired.get(key)  # type: ignore[no-any-return]
-        match = None
+            known = self._known(context, system, messages)
+            if known is not None or _of(context) in self._fired:
+                return known
+        rule, variables = self.rule, None
+        match = self._match(system, messages)
+        if match is not None and not rule.counter.spent():
+            rule.count()
+            variables = self._variables(context, match)
         if stage != "alone":
-            self._fired.pop(key)
-        if rule.finder is not None:
-            match = next((m for text in texts_of(system, messages) if (m := rule.finder.first(text))), None)
-            if match is None:
-                return None
-        if rule.counter.spent():
-            return None
-        rule.count()
-        variables = rule.variables({"model": context.model.name, "kind": "turn"}, match)
-        if stage != "alone":
-            self._fired.put(key, variables)
+            self._fired.put(_of(context), variables)
         return variables
+
+    def _known(self, context: Any, system: str = "", messages: Sequence[Message] = ()) -> dict[str, Any] | None:
+        """The variables, if it is known that the rule has fired. A run that goes on has what was decided before on record."""
+        rule, run, key = self.rule, context.run._run, _of(context)
+        if key not in self._fired:
+            seam, turn = _SEAMS[self._first], run.turn
+            if any([d.hook == rule.name and d.seam == seam and d.turn == turn for d in run.decisions]):
+                self._fired.put(key, self._variables(context, self._match(system, messages)))
+        return self._fired.get(key)  # type: ignore[no-any-return]
+
+    def _match(self, system: str, messages: Sequence[Message]) -> Match | bool | None:
+        finder = self.rule.finder
+        if finder is None:
+            return True
+        return next((match for text in texts_of(system, messages) if (match := finder.first(text))), None)
+
+    def _variables(self, context: Any, match: Match | bool | None) -> dict[str, Any]:
+        model = getattr(context, "model", None)
+        return self.rule.variables({"model": "" if model is None else model.name, "kind": "turn"}, match)
+
+
+_SEAMS = {"plan": "prepare_request", "shape": "before_provider_call", "gate": "authorize_request"}
+
+
+def _of(context: Any) -> tuple[str, int]:
+    """What tells one request from another."""
+    return context.run.run_id, context.run.turn
 
 
 def _given(options: schema.OptionValues) -> dict[str, Any]:

@@ -254,6 +254,9 @@ class Memory:
         if len(self._items) > self._most:
             self._items.popitem(last=False)
 
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._items
+
     def get(self, key: Hashable) -> Any:
         return self._items.get(key)
 

@@ -92,6 +92,7 @@ class _Trial:
             cost=0.0,
             deps=None,
             calls={},
+            decisions=[],
             signal=AbortSignal(),
             limits=Limits(),
         )
