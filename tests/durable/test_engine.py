@@ -18,6 +18,7 @@ from durable.workers import Worker
 
 from beforehand import Agent, Approve, Ask, Deny, Edit, Hook, Loop, ToolResult, hook, tool
 from beforehand.answering import settle_call
+from beforehand.durable import record_answer
 from beforehand.engine import Engine, QueueLimits
 from beforehand.errors import (
     ConfigError, JournalError, JournalUnreadable, RunBusy, RunError, UnknownAnswer, UnknownRun, UsageError,
@@ -274,6 +275,27 @@ class TestInOneProcess:
             await until(lambda: "the sweep for runs of dead workers is tried again" in caplog.text)
             postgres.execute("ALTER TABLE dbos.away RENAME TO workflow_status", database)
             assert (await elsewhere.result("r", timeout=150)).text == "paid 7"
+
+    async def test_who_answers_while_another_one_does_waits_for_him(self, url):
+        def both(request):
+            if request.messages[-1].role == "tool":
+                return text(" and ".join([message.text for message in request.messages if message.role == "tool"]))
+            return [tool_call("pay", {"n": n}, id=f"c{n}") for n in (1, 2)]
+
+        agents = {"asker": Agent(model=FunctionModel(both), tools=[pay_for_real], hooks=[ask_first])}
+        async with Engine(url, agents) as engine, Engine(url) as other:
+            await engine.start()
+            await engine.submit("asker", "go", run_id="r")
+            digests = {p.call_id: p.args_digest for p in (await engine.result("r", timeout=150)).pending}
+            await engine.stop()
+            lease = await engine._hold_waiting("r")  # what `answer` does, up to its middle
+            await record_answer(engine.journal, "r", "c1", digests["c1"], Approve(), "ann")
+            answering = asyncio.create_task(other.answer("r", {"c2": Deny("no")}))
+            assert not (await asyncio.wait({answering}, timeout=0.5))[0]
+            lease.release()
+            await answering
+            await engine.start()
+            assert "no" in (await engine.result("r", timeout=150)).text
 
     async def test_a_question_of_a_subagent_is_answered_under_either_name(self, url):
         helper = Agent(model=FunctionModel(paying), tools=[pay_for_real], hooks=[ask_first])

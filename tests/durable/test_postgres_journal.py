@@ -851,6 +851,7 @@ class TestOneClearLine:
         [
             "postgresql://me:sec@ret@127.0.0.1:1/runs", "postgresql://me:sec/ret@127.0.0.1:1/runs",
             "postgresql://me:sec?ret@127.0.0.1:1/runs", "postgresql://127.0.0.1:1/runs?user=me&password=sec@ret",
+            "postgresql://me:secret/runs",
         ],
     )  # fmt: skip
     def test_a_password_with_signs_that_part_an_address_is_shown_nowhere(self, url):
@@ -863,6 +864,7 @@ class TestOneClearLine:
         [
             "postgresql+psycopg://me:secret@127.0.0.1:1/runs", "POSTGRESQL://me:secret@127.0.0.1/runs",
             " postgresql://me:secret@127.0.0.1/runs", "postgresql:/me:secret@127.0.0.1/runs",
+            "'postgresql://me:secret@127.0.0.1/runs'",
             "host=127.0.0.1 user=me password=secret", Path("mysql://me:secret@127.0.0.1/runs"),
         ],
     )  # fmt: skip

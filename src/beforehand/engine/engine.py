@@ -48,7 +48,7 @@ AWAY_SECONDS = 60.0
 """How long who waits for a result without a timeout waits for a database that is away."""
 
 GIVEN_BACK_SECONDS = 5.0
-"""How long a worker may take to give back the lease of a run that has come to wait."""
+"""How long a worker may take to give back the lease of a run that has come to wait, or who has answered."""
 
 
 class Engine:
@@ -200,13 +200,15 @@ class Engine:
             lease.release()
 
     async def _hold_waiting(self, run_id: str) -> Held:
-        """The lease of a run that waits. Its worker gives it back a moment after it has recorded that it does."""
+        """The lease of a run that waits. Its worker gives it back a moment after it has recorded that it does, and so does
+        somebody else who answers at the same time.
+        """
         deadline = time.monotonic() + GIVEN_BACK_SECONDS
         while True:
             try:
                 return await self.journal.hold(run_id)
             except RunBusy:
-                if time.monotonic() > deadline or await asyncio.to_thread(self._last_kind, run_id) != "suspended":
+                if time.monotonic() > deadline or await asyncio.to_thread(self._last_kind, run_id) not in ("suspended", "answer"):
                     raise
             await asyncio.sleep(0.02)
 

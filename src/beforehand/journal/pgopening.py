@@ -56,13 +56,16 @@ def psycopg() -> Any:
 def shown(url: str) -> str:
     """A database's address as messages show it: without its password. `ConfigError` for what is no address.
 
-    A sign in the password that parts an address would make the rest of it a host or a database, which are shown.
+    A sign in the password that parts an address would make the rest of it a host or a database, and without a host the password
+    would be a port: those are shown.
     """
     before, at, after = url.partition("://")[2].partition("@")
     try:
         if "@" in after or (at and ("/" in before or "?" in before)):
             raise psycopg().ProgrammingError
         parts = psycopg().conninfo.conninfo_to_dict(url)
+        if not all([port.isdigit() or not port for port in str(parts.get("port") or "").split(",")]):
+            raise psycopg().ProgrammingError
     except psycopg().Error:
         raise ConfigError(
             "the database URL cannot be read: expected postgresql://USER:PASSWORD@HOST:PORT/DATABASE "
