@@ -132,7 +132,8 @@ class Rehearsal(Recall):
     def outcome(self, run: Any, call: Call, raw: ToolResult | None) -> None:
         """A call is settled. What the model has read stands, since that is what came next."""
         past = self.past_call(call.id)
-        if past is not None and past.outcome is not None and past.outcome["outcome"] == call.outcome:
+        if past is not None and past.outcome is not None and call.outcome != "pending":
+            call.outcome = past.outcome["outcome"]
             call.result = result_of(past.outcome.get("read", past.outcome["result"]))
 
     def inner_calls(self, call_id: str) -> list[tuple[str, str, Any]]:
@@ -248,7 +249,8 @@ def _tools(past: Past, specs: Mapping[str, ToolSpec]) -> tuple[Tool, ...]:
     accepted = {name: _Accepted(specs.get(name)) for name in past.start["tools"]}
     for call_id, call in past.calls.items():
         name = raw[call_id].name if call_id in raw else (call.intent or call.outcome or {}).get("name", "")
-        if not name or (call.outcome is not None and call.outcome["outcome"] == "not_found"):
+        found = call.intent is not None or call.rulings or (call.outcome or {}).get("outcome") == "invalid"
+        if not name or (name not in accepted and not found):  # nobody knows that tool: it was not found, or nobody looked for it
             continue
         schema = accepted.setdefault(name, _Accepted())
         if call_id in raw:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from beforehand import Agent, Block, Context, Hook, Replace, hook, tool
+from beforehand import Agent, Block, Context, Hook, Interrupt, Replace, hook, tool
 from beforehand.backtest import Backtest, backtest
 from beforehand.frozen import freeze
 from beforehand.hooks.registry import HookSet
@@ -98,3 +98,24 @@ async def test_of_an_older_record_tools_are_known_by_name(tmp_path: Path) -> Non
 
     assert (await put(older, LOOKS["gives text for a number"])).counts["rewritten_differently"] == 1
     assert (await put(older)).differences == ()
+
+
+async def test_a_call_that_an_abort_came_before_makes_no_tool_known(tmp_path: Path) -> None:
+    one = hook.authorize_request(lambda o: None if len(o.request.tools) == 1 else Block("another tool"))
+    read = hook.on_message(lambda m: Interrupt("looked up") if "not found" in m.message.text else None)
+    hooks = [one, read]
+
+    @tool(mode="sequential")
+    def stop() -> str:
+        """Stop."""
+        talk.abort()
+        return "stopped"
+
+    replies = [text("yes"), [tool_call("stop", id="c1"), tool_call("unheard_of", id="c2")]]
+    agent = Agent(model=ScriptedModel(replies), tools=[stop], hooks=hooks, journal=tmp_path / "runs.db", durability="normal")
+    talk = agent.conversation()
+    talk.follow_up("and now?")
+    result = await talk.run("go")
+    assert [m.outcome for m in result.messages if m.role == "tool"] == ["ran", "aborted"]
+
+    assert (await put(agent.plan.journal, *hooks)).differences == ()
