@@ -28,6 +28,8 @@ TRUNCATED = (
     "Ask again, with shorter arguments or fewer calls at once."
 )
 
+LEFT = ". What the tool did by then is not known."
+
 
 class Results(msgspec.Struct):
     """What became of a batch. `suspended` holds it while it waits for a person; `failure` must end the run."""
@@ -224,6 +226,14 @@ async def _collect(run: RunState, tasks: dict[asyncio.Task[None], Call]) -> None
         run.cancelling = False
     if raised is not None:
         raise raised
+
+
+async def end_left_behind(run: RunState) -> None:
+    """The run is over, and whoever watches hears the end of calls that are still made in code that it has left behind."""
+    for call in reversed(run.announced):
+        if not call.concluded:
+            call.settle("aborted", f"The run ended first{LEFT if call.begun else ': it was not run.'}")
+            await conclude(run, call)
 
 
 # --- the results ---------------------------------------------------------------------------------

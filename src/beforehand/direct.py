@@ -10,6 +10,7 @@ from .contexts import digest_of, request_value
 from .decisions import Answer
 from .draft import Outgoing, without_keys
 from .errors import InvalidResponse, NetworkError, RequestBlocked
+from .hooks.dispatch import repeat_effects
 from .messages import NO_USAGE, Request
 from .models.base import Finish, Model, TextDelta
 from .request import answer_message, authorize, call_info, others, send
@@ -41,7 +42,10 @@ async def ask_aside(
     if run.journal is not None:
         past = run.journal.past_aside(run, by[0], model.name, digest_of(request_value(request)))
         if past is not None:
-            return str(past)
+            repeat_effects(run, past.ruling)
+            if past.error is not None:
+                raise past.error
+            return str(past.text)
     outgoing = Outgoing(request, model, await call_info(run, model, asking))
     answer = await _answered_at_the_gate(run, outgoing, "direct", others(run.hooks.authorize_request, asking))
     if left():
@@ -65,7 +69,7 @@ async def _text_from(run: RunState, outgoing: Outgoing, kind: RequestKind, by: d
     request, model, asked = outgoing.request, outgoing.model, {}
     if run.journal is not None:
         digest = digest_of(request_value(request))
-        asked = {"kind": kind, "model": model.name, "digest": digest, **by}
+        asked = {"turn": run.turn, "kind": kind, "model": model.name, "digest": digest, **by}
         await run.journal.request(run, request, model, kind, digest)
     texts: list[str] = []
     stop, usage = None, NO_USAGE

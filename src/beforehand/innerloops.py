@@ -29,6 +29,7 @@ from .results import RunResult
 from .settings import CODE_TOOLS
 from .state import RunState
 from .tools import Tool, ToolContext, ToolResult, tool
+from .waits import within
 
 logger = logging.getLogger("beforehand")
 
@@ -228,6 +229,7 @@ class Loops:
 
 async def _take_up(talk: Conversation, name: str, message: Any, deps: Any, place: Place) -> None:
     """One run for a message, unless a run under way takes it first."""
+    within.set(())  # whoever sent it waits for nothing of this, and may call here again
     while any(waiting is message for waiting in talk._queues.steering):
         if talk.is_running:
             await talk.wait_for_idle()

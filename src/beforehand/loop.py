@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .batch import Results, Suspension, calls_of, resume_calls, run_calls
+from .batch import Results, Suspension, calls_of, end_left_behind, resume_calls, run_calls
 from .closing import AFTER, Turn, ask_finish, close_turn, end_failed_turn, store_failure, store_left, store_turn_error, turn_end
 from .compaction import keep_in_bounds
 from .decisions import Answer, Block, Interrupt
@@ -53,6 +53,8 @@ async def run_loop(run: RunState, prompts: Sequence[Message], waiting: Suspensio
         store_left(run)
     if run.journal is not None:
         await run.journal.go_live(run)
+    if run.announced and run.stop_reason != "suspended":
+        await end_left_behind(run)
     await run.deliver()
     if run.events.takers["agent_end"]:
         messages = tuple(run.history.view(run.first_message))

@@ -50,9 +50,9 @@ class RunState(Waits):
     """The state of one run. The functions in `loop`, `toolcall` and their neighbours work on it."""
 
     __slots__ = (
-        "_info", "advertised", "askers", "attempts", "calls", "characters_released", "compact_at", "context", "decisions",
-        "deps", "enabled", "error", "events", "first_message", "history", "hook_queue", "hooks", "id_prefix", "interrupt",
-        "journal", "lambdas", "lasting", "lease", "loop", "messages_made", "model", "observed", "options", "outbox",
+        "_info", "advertised", "announced", "askers", "attempts", "calls", "characters_released", "compact_at", "context",
+        "decisions", "deps", "enabled", "error", "events", "first_message", "history", "hook_queue", "hooks", "id_prefix",
+        "interrupt", "journal", "lambdas", "lasting", "lease", "loop", "messages_made", "model", "observed", "options", "outbox",
         "parent_call_id", "parent_run_id", "pending", "place", "plan", "poll_first", "queues", "reason", "removed",
         "requests_sent", "resend", "resends", "resent", "run_id", "sequential", "shadow", "slow_hook", "started", "stop_reason",
         "store", "suspension", "system", "thinking_level", "tool_specs", "tools", "tools_run", "turn", "unprepared", "usage",
@@ -93,6 +93,8 @@ class RunState(Waits):
         self.usage_cost = 0.0
         self.decisions: list[DecisionRecord] = []
         self.calls: dict[str, Any] = {}
+        self.announced: list[Any] = []
+        """The calls that listeners have heard the beginning of."""
         self.first_message = len(history)
         self.lasting: History | None = None
         self.removed: tuple[Message, ...] = ()

@@ -38,6 +38,7 @@ PASSES_AFTER = frozenset({"ran", "failed", "timed_out", "answered", "uncertain"}
 
 async def announce(run: RunState, call: Call) -> None:
     if run.events.takers["tool_execution_start"]:
+        run.announced.append(call)
         event = ToolExecutionStart(call_id=call.id, name=call.name, args=call.part.args, **run.event_fields(call.parent_id))
         await run.emit(event)
 
@@ -282,8 +283,7 @@ def settle_unseen(run: RunState, call: Call) -> bool:
     ):
         return False
     call.concluded = call.outcome != "pending"
-    if call.updates_open:
-        call.updates_open = False
+    call.updates_open = False
     return True
 
 

@@ -24,6 +24,12 @@ GUARDED: Final = 2
 _aside: ContextVar[Waits | None] = ContextVar("beforehand_aside", default=None)
 """The run for one of whose hooks this code works, in a task of its own, while the run's task waits for that hook."""
 
+asking: ContextVar[tuple[Waits, str] | None] = ContextVar("beforehand_asking", default=None)
+"""The run that a lambda asks the model in just now, beside the conversation, and which question of which lambda that is."""
+
+within: ContextVar[tuple[Any, ...]] = ContextVar("beforehand_within", default=())
+"""The hooks and tools whose own calls lead here. Calls side by side each have a chain of their own."""
+
 
 class Waits:
     """The part of a run's state that is about waiting: in which task it is, for what, and how often it was cancelled."""
@@ -148,6 +154,12 @@ class Waits:
     def is_aside(self) -> bool:
         """Whether the code that asks works for a hook of this run, in a task of its own."""
         return self.aside > 0 and _aside.get() is self
+
+    @property
+    def question(self) -> str | None:
+        """The question of a lambda that this code works on in this run, if it does: hooks are asked about that request too."""
+        asked = asking.get()
+        return asked[1] if asked is not None and asked[0] is self else None
 
     @contextmanager
     def work_aside(self) -> Iterator[None]:

@@ -657,3 +657,36 @@ async def test_without_a_grace_a_tool_is_waited_for() -> None:
     result = await running
 
     assert (result.stop_reason, talk.messages[-1].text) == ("aborted", "took its time")
+
+
+@pytest.mark.parametrize("grace", [0, 0.01])
+async def test_calls_in_a_body_that_is_left_behind_have_their_end_before_the_run_has_its_own(grace: float) -> None:
+    begun, go, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def stubborn() -> str:
+        begun.set()
+        while not go.is_set():
+            try:
+                await go.wait()
+            except asyncio.CancelledError:
+                pass
+        asyncio.current_task().add_done_callback(lambda _: ended.set())  # type: ignore[union-attr]
+        return "landed"
+
+    @tool
+    async def outer(ctx: ToolContext) -> str:
+        return (await ctx.call_tool("stubborn", {})).text
+
+    agent = Agent(model=ScriptedModel([tool_call("outer", {}, id="c"), text("never")]), tools=[outer, stubborn])
+    talk = agent.replace(limits=Limits(abort_grace=grace)).conversation()
+    heard: list[tuple[str, ...]] = []
+    talk.on("tool_execution_start", lambda e: heard.append(("start", e.call_id)))
+    talk.on("tool_execution_end", lambda e: heard.append(("end", e.call_id, e.outcome)))
+    talk.on("agent_end", lambda e: heard.append((e.stop_reason,)))
+    assert (await run_and_abort(talk, begun)).stop_reason == "aborted"
+    by_then = [*heard]
+    go.set()
+    await ended.wait()
+    assert by_then == [("start", "c"), ("start", "c/1"), ("end", "c", "aborted"), ("end", "c/1", "aborted"), ("aborted",)]
+    assert heard == by_then, "nothing is heard of what it gives"

@@ -716,14 +716,18 @@ async def test_a_call_that_goes_on_after_the_run_is_in_its_result(place, how, as
         more["tools"] += code_tools(Workspace(place)).tools
         replies.insert(0, tool_call("sys_code", {"code": f"export async function main() {{ {body} }}"}))
     async with Agent(model=ScriptedModel(replies), **more) as agent:
-        talk = agent.conversation()
+        talk, heard = agent.conversation(), []
+        talk.on("tool_execution_start", lambda event: heard.append(event.call_id))
+        talk.on("tool_execution_end", lambda event: heard.remove(event.call_id))
         running = asyncio.ensure_future(talk.run("Hi"))
         await begun.wait()
         if "run" in how:
             talk.abort()
         result = await asyncio.wait_for(running, 30)
+        without_end = [*heard]
         go.set()
         await finished.wait()
+    assert without_end == [], "each has its end before the run has its own"
     assert result.stop_reason == ("aborted" if "run" in how else "completed")
     (note,) = noted(result, "LeftBehind")
     assert "(stubborn) goes on although " in note.reason
@@ -1167,3 +1171,41 @@ async def test_an_authorised_file_is_refused_where_the_hook_that_asks_is_missing
     workspace.authority.authorize("lib/keys.ts")
     message, _ = await run_code(place, "sys_lambda", {"source": "lib/keys.ts"}, workspace, hooks=False)
     assert "REQUIRES_AUTHORIZED_CALLER" in message.text
+
+
+@pytest.mark.parametrize("seam", ["transform_context", "before_tool_call", "after_tool_call"])
+async def test_a_call_of_a_lambda_has_its_end_though_an_abort_gives_no_grace(place, seam):
+    begun, heard = asyncio.Event(), []
+
+    @tool
+    async def hang() -> None:
+        """Wait for ever."""
+        begun.set()
+        await asyncio.Event().wait()
+
+    write(place, "gate.py", "async def main(c):\n    await adf.hang()")
+    only = {"tools": ["find_train"]} if "tool" in seam else {}
+    gate = Lambda("lib/gate.py", seam=seam, workspace=place, timeout=60, **only)
+    model = ScriptedModel([tool_call("find_train", {"to": "Kyiv"}, id="c"), text("never")])
+    async with Agent(model=model, hooks=[gate], tools=[hang, find_train], limits=Limits(abort_grace=0)) as agent:
+        talk = agent.conversation()
+        talk.on("tool_execution_start", lambda event: heard.append(event.call_id))
+        talk.on("tool_execution_end", lambda event: heard.remove(event.call_id))
+        running = asyncio.ensure_future(talk.run("Hi"))
+        await begun.wait()
+        talk.abort()
+        assert (await asyncio.wait_for(running, 60)).stop_reason == "aborted"
+    assert heard == []
+
+
+async def test_a_lambda_that_has_woken_a_loop_calls_tools_there_too(place):
+    body = """
+  if (input.loop.name === "main") await adf.loop_send({to: "finder", message: "Find one."})
+  await adf.find_train({to: "Kyiv"})"""
+    gate = request_lambda(place, body)
+    model, finder = ScriptedModel([text("done"), text("done")]), Loop("finder", tools=["find_train"])
+    async with Agent(model=model, hooks=[gate], tools=[find_train], loops=[finder]) as agent:
+        talk = agent.conversation()
+        await talk.run("Hi")
+        await talk.wait_for_loops()
+        assert [m.text for m in talk.loop("finder").messages] == ["[from loop:main] Find one.", "done"]

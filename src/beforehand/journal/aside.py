@@ -9,18 +9,45 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..messages import Usage
 from .codec import read, result_of
+from .fingerprint import were_there
 from .past import Past
 from .pastcalls import PastCall
 
 
 _PREFIX = re.compile(r"((?:.*/)?(?:lambda|update))_(\d+)", re.DOTALL).fullmatch
 _TIMES = re.compile(r" \(\d+\)$")
+
+Told = tuple[str, str | None, dict[str, Any]]
+"""A ruling: its seam, the call it is about, and what is recorded of it."""
+
+
+class _Then(NamedTuple):
+    """What is on record of a lambda that acted: what it was known as, in which turn that was, and the hooks there were."""
+
+    by: str | None
+    turn: int | None
+    hooks: dict[str, str]
+
+    def may_be(self, this: str, hooks: Sequence[Any]) -> bool:
+        """Whether the lambda that is known as `this` may be the same, under another name: of those that there are now nobody else
+        is, its seam is the same, and it was not there beside it then."""
+        was = _TIMES.sub("", self.by or "")
+        if not was:
+            return True
+        if was.rpartition(" at ")[2] != this.rpartition(" at ")[2] or was in [_known_as(hook) for hook in hooks]:
+            return False
+        return this not in [_known_as(hook) for hook in were_there(self.hooks, hooks)]
+
+
+def _known_as(hook: Any) -> str | None:
+    known = getattr(hook.fn, "known_as", None)
+    return known if isinstance(known, str) else None
 
 
 class Names:
@@ -29,28 +56,28 @@ class Names:
     """
 
     def __init__(self, past: Past | None) -> None:
-        self._known: dict[str, dict[int, str | None]] = {}
-        """Who had which number, by what a name begins with; `None` where that is not on record."""
+        self._known: dict[str, dict[int, _Then]] = {}
+        """Who had which number, by what a name begins with."""
         self._taken: set[tuple[str, int]] = set()
         """The numbers of those that have been asked again, or gone over."""
         self._asked: dict[str | None, list[int]] = {}
         """The numbers of those that have been asked since the last ruling, by what it will be about."""
         self._times: dict[str, Counter[str]] = {}
         """How often each has been asked since then. Some act only later than the first time, and leave nothing before."""
-        acted = [] if past is None else [(call_id, call.intent) for call_id, call in past.calls.items()]
-        for name, data in (*acted, *(() if past is None else past.beside.items())):
+        self._known_as: dict[str, str] = {}
+        """What those are known as that have been asked."""
+        for name, call in () if past is None else past.calls.items():
             if "/" in name and (found := _PREFIX(name.rpartition("/")[0])) is not None:
-                numbers = self._known.setdefault(found[1], {})
-                number = int(found[2])
-                numbers[number] = numbers.get(number) or (data or {}).get("lambda") or None
+                numbers, number = self._known.setdefault(found[1], {}), int(found[2])
+                said = past.beside.get(name) or call.first_said  # type: ignore[union-attr]
+                if number not in numbers or numbers[number].by is None:
+                    numbers[number] = _Then(said.get("lambda"), said.get("turn"), said.get("among", [{}])[0])
 
-    def number(
-        self, run: Any, about: str | None, kind: str, known_as: str, here: Callable[[], Collection[str]]
-    ) -> tuple[int, str]:
+    def number(self, run: Any, about: str | None, kind: str, known_as: str) -> tuple[int, str]:
         """The number of the lambda that is asked now, and what it is known as in the record.
 
-        `here` are those there are now: one that is not is known by its number and its seam, for its file may have another name
-        by now.
+        One that is not there any more is known by its number and its seam, for its file may have another name by now. What was
+        done in another turn was done about something else.
         """
         stem = prefix_of(about, kind)
         times = self._times.setdefault(stem, Counter())
@@ -59,11 +86,12 @@ class Names:
         known = self._known.get(stem)
         if known is None:
             number: int = (run.lambdas or {}).get(stem, 0) + 1
-        elif own := [n for n, by in known.items() if by == this and (stem, n) not in self._taken]:
-            number = min(own)
         else:
-            others = here()
-            number = next(n for n in count(1) if (stem, n) not in self._taken and _may_be(known.get(n), known_as, others))
+            left = {n: then for n, then in known.items() if (stem, n) not in self._taken and then.turn in (None, run.turn)}
+            own = [n for n, then in left.items() if then.by == this]
+            free = (n for n in count(1) if n not in known or (n in left and left[n].may_be(known_as, run.hooks.hooks)))
+            number = min(own) if own else next(n for n in free if (stem, n) not in self._taken)
+        self._known_as[f"{stem}_{number}"] = this
         if kind == "lambda":
             self._asked.setdefault(about, []).append(number)
         self.come_to(run, about, [number], kind)
@@ -84,11 +112,9 @@ class Names:
             self._times.pop(prefix_of(about, kind), None)
         return self._asked.pop(about, [])
 
-
-def _may_be(then: str | None, known_as: str, others: Collection[str]) -> bool:
-    """Whether one that was known as this `then` may be the same, under another name: nobody else is, and its seam is the same."""
-    was = _TIMES.sub("", then or "")
-    return not was or (was not in others and was.rpartition(" at ")[2] == known_as.rpartition(" at ")[2])
+    def maker(self, call_id: str) -> str | None:
+        """What the lambda is known as that makes this call, if one does."""
+        return self._known_as.get(call_id.rpartition("/")[0])
 
 
 def prefix_of(about: str | None, kind: str = "lambda") -> str:
@@ -98,8 +124,8 @@ def prefix_of(about: str | None, kind: str = "lambda") -> str:
 
 def recall_lambdas(
     run: Any, recall: Any, about: str | None, said: Sequence[int] | int, result: bool = False
-) -> list[tuple[str, str, dict[str, Any]]]:  # fmt: skip
-    """Count the lambdas of a recorded ruling, and what they did. Returns the rulings about their calls: seam, call, data.
+) -> list[Told]:  # fmt: skip
+    """Count the lambdas of a recorded ruling, and what they did. Returns the rulings about that: seam, call, data.
 
     The record has `said` their numbers; an older one, how many there had been by then. Those about a call's `result` have been
     asked about its progress before.
@@ -113,12 +139,21 @@ def recall_lambdas(
     return [ruling for prefix in prefixes for ruling in _did(run, past, prefix)]
 
 
-def _did(run: Any, past: Past, prefix: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    for by, answer in past.beside.items():
-        if by.startswith(f"{prefix}/ask_"):
-            spent(run, answer)
+def recall_question(run: Any, past: Past, by: str) -> Iterator[Told]:
+    """Count a lambda's question, and what lambdas did that were asked about it. Yields what was ruled about it and about that."""
+    if by in past.beside:
+        spent(run, past.beside[by])
+    yield from ((seam, None, data) for seam, data in past.judged.get(by, {}).items())
+    for prefix in past.calls[by].inner:
+        yield from _did(run, past, prefix)
+
+
+def _did(run: Any, past: Past, prefix: str) -> Iterator[Told]:
     holder = past.calls.get(prefix)
     for call_id in () if holder is None else holder.inner:
+        if call_id.startswith(f"{prefix}/ask_"):
+            yield from recall_question(run, past, call_id)
+            continue
         call = past.calls[call_id]
         if call.outcome is not None:
             _count(run, call)

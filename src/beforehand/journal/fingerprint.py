@@ -75,6 +75,14 @@ def may_be_new(then: Sequence[dict[str, str]], hook: Any) -> bool:
     return not any([_same(mark, now) for prints in then for mark in prints.values()])
 
 
+def were_there(then: dict[str, str], hooks: Sequence[Any]) -> list[Any]:
+    """Those of these hooks that were there `then`, just as they are. Of hooks at 7 that is not known: what they are made with is
+    left out of their fingerprints.
+    """
+    marks = {*then.values()}
+    return [hook for hook in hooks if hook.spec.value is not None and of_hook(hook) in marks]
+
+
 def same_at(then: dict[str, str], hooks: Sequence[Any]) -> frozenset[str]:
     """The seams at which these hooks are those whose fingerprints were `then`, in the same order."""
     now: dict[str, list[tuple[str, str]]] = {}

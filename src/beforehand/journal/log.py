@@ -171,6 +171,8 @@ class RunLog(Stored):
         made_by_code = call_id is not None and "/" in call_id  # no reply says what such a call is
         if made_by_code and seam != "after_tool_call":
             data["name"] = given.name
+            if (maker := self.names.maker(call_id)) is not None:  # type: ignore[arg-type]
+                data["lambda"] = maker
         if seam == "prepare_tool_call" and (failed is not None or ruling.changes or ruling.heard or made_by_code):
             data["args"] = given.args  # as they were: what follows knows only what became of them
         if seam == "prepare_next_turn":
@@ -198,7 +200,7 @@ class RunLog(Stored):
         if not beside and (lambdas := self.names.ruled(run, call_id)):
             data["lambdas"] = lambdas
         if beside:
-            data["beside"] = True
+            data["beside"] = run.question or True
         self.add("ruling", data)
 
     def ruled_again(self, seam: str, call_id: str | None) -> None:

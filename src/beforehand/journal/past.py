@@ -64,6 +64,8 @@ class Past(msgspec.Struct):
     decisions: list[tuple[str, str | None, dict[str, Any]]] = []
     beside: dict[str, dict[str, Any]] = {}
     """The answers to questions that lambdas asked the model, by who asked."""
+    judged: dict[str, dict[str, dict[str, Any]]] = {}
+    """What hooks have decided about such questions, by who asked, and by seam."""
     fired: dict[str, int] = {}
     """How often rules with a limit had fired by its end."""
     firings: list[dict[str, int]] = []
@@ -180,10 +182,13 @@ class _Reader:
         if kind == "ruling":
             self._decisions(data)
             data["among"] = [self.hooks]
-            if data.get("beside"):  # about what a lambda asked, within another ruling
-                return
             if self.said_aside:
                 self._take_notes(data)
+            if beside := data.get("beside"):  # about what a lambda asked, within another ruling
+                if beside is not True and "failed" not in data and "over" not in data:
+                    self._call(beside)
+                    past.judged.setdefault(beside, {})[data["seam"]] = data
+                return
             if "failed" in data:
                 self.failing.append(data)
             find_prompts(past, data)
@@ -198,6 +203,7 @@ class _Reader:
         elif kind == "message":
             self._stored(kind, data)
         elif kind == "intent":
+            data["among"] = [self.hooks]
             self._call(data["call"]).intent = data
         elif kind == "outcome":
             self._call(data["call"]).outcome = data
@@ -270,7 +276,12 @@ class _Reader:
         past = self.past
         if data.get("kind") == "direct":  # a question that a lambda asked, beside the run's own line
             if kind == "direct":
-                past.beside[data.get("by", "")] = data
+                by = data.get("by", "")
+                data["among"] = [self.hooks]
+                self._call(by)
+                past.beside[by] = data
+                asked = past.judged.pop(by, {})  # those that were asked in this process: another may have had other hooks
+                past.judged[by] = {seam: said for seam, said in asked.items() if said["among"][0] is self.hooks}
             return
         item = Item(kind, data, before=len(past.messages))
         self._asked_anew(kind, data)

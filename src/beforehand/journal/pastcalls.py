@@ -40,6 +40,12 @@ class PastCall(msgspec.Struct):
         decided = [ruling for rulings in self.rulings.values() for ruling in rulings]
         return next((data["name"] for data in (self.intent, self.outcome, *self.asks, *decided) if data and "name" in data), None)
 
+    @property
+    def first_said(self) -> dict[str, Any]:
+        """The first record that says who made it, where code did; else the first there is."""
+        said = [*([] if self.intent is None else [self.intent]), *[data for rulings in self.rulings.values() for data in rulings]]
+        return next((data for data in said if "lambda" in data), said[0] if said else {})
+
     def unshaped(self, number: int = 0) -> dict[str, Any] | None:
         """What the arguments were once they were valid, before hooks shaped them, as far as that is on record.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -18,11 +18,11 @@ from ..messages import NO_USAGE, Message, Usage
 from ..queues import Queues
 from ..seams import SEAMS
 from ..tools import ToolResult
-from .aside import Names, recall_lambdas, spent
+from .aside import Names, Told, recall_lambdas, recall_question, spent
 from .codec import message_of, read, read_changes, read_decision, read_error, read_verdict, result_of
 from .past import Item, Past
 from .pastcalls import RecallOfCalls, new_beside
-from .recalled import PastReply, PastRuling
+from .recalled import PastAnswer, PastReply, PastRuling
 from .withheld import Intake
 
 _NOTHING: deque[Item] = deque()
@@ -199,15 +199,21 @@ class Recall(RecallOfCalls):
             return None
         if TELLING.isdisjoint(data):
             return PastRuling({}, [], [], [])
-        around = {"run_id": run.run_id, "loop": run.loop, "turn": run.turn, "seam": seam, "call_id": call_id}
-        if data.get("fired"):
-            self._restore_counts(run, data["fired"])
-        decided = [read_decision(decision, **around) for decision in (*data.get("notes", ()), *data.get("decisions", ()))]
-        effects = [self.from_hooks.read(effect) for effect in data.get("effects", ())]
-        for inside, inner_id, inner in self._lambdas(run, call_id, data):
-            decided += [read_decision(d, **{**around, "seam": inside, "call_id": inner_id}) for d in inner.get("decisions", ())]
-            effects += [self.from_hooks.read(effect) for effect in inner.get("effects", ())]
-        return self._as_ruled(run, data, effects, decided)
+        inside, queued = self._said(run, self._lambdas(run, call_id, data))  # rules count on from what they fired there
+        decided, effects = self._said(run, [(seam, call_id, data)])
+        return self._as_ruled(run, data, effects + queued, decided + inside)
+
+    def _said(self, run: Any, rulings: Iterable[Told]) -> tuple[list[DecisionRecord], list[Effect]]:
+        """What was decided and queued in these rulings. Rules that fired have fired."""
+        decided: list[DecisionRecord] = []
+        effects: list[Effect] = []
+        for seam, call_id, data in rulings:
+            if data.get("fired"):
+                self._restore_counts(run, data["fired"])
+            around = {"run_id": run.run_id, "loop": run.loop, "turn": run.turn, "seam": seam, "call_id": call_id}
+            decided += [read_decision(said, **around) for said in (*data.get("notes", ()), *data.get("decisions", ()))]
+            effects += [self.from_hooks.read(effect) for effect in data.get("effects", ())]
+        return decided, effects
 
     def _as_ruled(self, run: Any, data: dict[str, Any], effects: list[Effect], decided: list[DecisionRecord]) -> PastRuling:
         return PastRuling(
@@ -217,7 +223,7 @@ class Recall(RecallOfCalls):
             data.get("again", False), read_error(data["failed"]) if "failed" in data else None,
         )
 
-    def _lambdas(self, run: Any, about: str | None, data: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:
+    def _lambdas(self, run: Any, about: str | None, data: dict[str, Any]) -> list[Told]:
         """The rulings about what lambdas did who had a say in this one. Those that are asked again do it over."""
         if "lambdas" not in data:
             return []
@@ -320,7 +326,7 @@ class Recall(RecallOfCalls):
         """Decisions that count without anything that asks for them again."""
         if data.get("fired"):
             self._restore_counts(run, data["fired"])
-        self._lambdas(run, None, data)
+        run.decisions += self._said(run, self._lambdas(run, None, data))[0]
         around = {"run_id": run.run_id, "loop": run.loop, "turn": run.turn, "seam": seam, "call_id": data.get("call")}
         run.decisions += [read_decision(decision, **around) for decision in data.get("decisions", ())]
 
@@ -334,13 +340,15 @@ class Recall(RecallOfCalls):
         spent(run, data)
         return _text_of(data)
 
-    def past_aside(self, run: Any, by: str, model: str, digest: str) -> str | None:
+    def past_aside(self, run: Any, by: str, model: str, digest: str) -> PastAnswer | None:
         """The recorded answer to this question of a lambda, which a process asked that ended before the lambda did."""
         data = None if self.past is None else self.past.beside.get(by)
         if data is None or (data["model"], data["digest"]) != (model, digest):
             return None
-        spent(run, data)
-        return _text_of(data)
+        assert self.past is not None
+        decided, effects = self._said(run, recall_question(run, self.past, by))
+        error = read_error(data["error"]) if "error" in data else None
+        return PastAnswer(data.get("text", ""), error, PastRuling({}, [], effects, decided))
 
     def past_asides(self, prefix: str) -> dict[str, tuple[str, str]]:
         """The questions of this lambda that have been answered, by who asked: the model's name and the request's digest."""

@@ -42,3 +42,11 @@ class PastReply(msgspec.Struct):
     """What hooks had decided on the way."""
     ruling: PastRuling | None = None
     """What they made of the whole message. Only where other hooks are asked about it."""
+
+
+class PastAnswer(msgspec.Struct):
+    """How a question of a lambda was answered, or failed, and what hooks had decided about it and asked for."""
+
+    text: str
+    error: RunError | None
+    ruling: PastRuling

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Mapping, Sequence
-from contextvars import ContextVar
 from itertools import count
 from typing import Any, TypeVar
 
@@ -21,6 +20,7 @@ from ..seams import BY_NAME
 from ..shadow import WATCHING
 from ..state import RunState
 from ..tools import Tool
+from ..waits import within
 
 logger = logging.getLogger("beforehand.lambdas")
 
@@ -35,12 +35,6 @@ PATIENCE = 1.0
 """Seconds in which code that nothing is under way for makes its next call. Only calls that cannot begin wait for that."""
 
 Result = TypeVar("Result")
-
-within: ContextVar[tuple[Any, ...]] = ContextVar("beforehand_within", default=())
-"""The hooks and tools whose own calls lead here. Calls side by side each have a chain of their own."""
-
-question: ContextVar[tuple[RunState, str] | None] = ContextVar("beforehand_question", default=None)
-"""The run that a lambda asks the model in just now, beside the conversation, and which question of which lambda that is."""
 
 _leaving: set[asyncio.Future[Any]] = set()
 """What its caller no longer waits for."""
@@ -57,12 +51,6 @@ def _leads_to(run: RunState, call_id: str | None) -> tuple[Any, ...]:
     while call is not None and not call.within:
         call = run.calls.get(call.parent_id) if call.parent_id is not None else None
     return within.get() if call is None else call.within
-
-
-def _question_in(run: RunState) -> str | None:
-    """The question of a lambda that this code works on in this run, if it does: hooks are asked about that request too."""
-    asked = question.get()
-    return asked[1] if asked is not None and asked[0] is run else None
 
 
 class OnRecord(Exception):
@@ -98,7 +86,7 @@ class Caller:
     ) -> None:  # fmt: skip
         self.run, self.asking, self.name, self.where, self.seam, self.call_id = run, asking, name, where, seam, call_id
         spec = BY_NAME.get(seam)
-        self.about = (None if spec is None or spec.by_tool else _question_in(run)) or call_id
+        self.about = (None if spec is None or spec.by_tool else run.question) or call_id
         self.known_as = known_as(name, seam)
         self.id = self._numbered("update" if update else "lambda")
         self.prefix = self.id if self.about is None else f"{self.about}/{self.id}"
@@ -117,17 +105,12 @@ class Caller:
             return f"{kind}_0"
         run = self.run
         if run.journal is not None:
-            number, self.known_as = run.journal.names.number(run, self.about, kind, self.known_as, self._there)
+            number, self.known_as = run.journal.names.number(run, self.about, kind, self.known_as)
             return f"{kind}_{number}"
         counted, stem = run.lambdas or {}, kind if self.about is None else f"{self.about}/{kind}"
         counted[stem] = counted.get(stem, 0) + 1
         run.lambdas = counted
         return f"{kind}_{counted[stem]}"
-
-    def _there(self) -> set[str]:
-        """What the lambdas are known as that this run has."""
-        known = [getattr(hook.fn, "known_as", None) for hook in self.run.hooks.hooks]
-        return {name for name in known if name and isinstance(name, str)}
 
     @property
     def parent_id(self) -> str:

@@ -21,7 +21,8 @@ from ..seams import BY_NAME
 from ..settings import GRANTED
 from ..toolcall import conclude, run_nested
 from ..tools import Tool
-from .caller import Caller, OnRecord, question, within
+from ..waits import asking, within
+from .caller import Caller, OnRecord
 from .codec import from_adf
 from .gates import Gates
 from .shape import Malformed
@@ -117,7 +118,7 @@ async def model_invoke(caller: Caller, argument: Mapping[str, Any]) -> str:
     left, by = caller.errand(), caller.next_ask(request, model)
 
     async def ask() -> str:
-        question.set((run, by))  # in the task of this question alone
+        asking.set((run, by))  # in the task of this question alone
         return await ask_aside(run, request, (by, caller.known_as), caller.asking, model, left)
 
     try:
