@@ -24,7 +24,8 @@ from .journal.families import decisions_in, decisions_inside
 from .journal.fingerprint import differences, of_tool, prints_of
 from .journal.log import RunLog
 from .journal.opening import RunExists
-from .journal.past import MALFORMED, Past, check_chain, read_past, unreadable
+from .journal.past import Past
+from .journal.pastrecords import MALFORMED, check_chain, read_past, unreadable
 from .journal.queries import Head
 from .journal.sqlite import encode, now
 from .journal.shortened import read_shortened

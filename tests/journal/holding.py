@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from beforehand import Message, RunResult, ToolMessage, UserMessage
 from beforehand.journal import Record, verify
-from beforehand.journal.past import read_past
+from beforehand.journal.pastrecords import read_past
 from beforehand.messages import LOST
 
 from journal.cutting import all_records, done_by, settled_rulings

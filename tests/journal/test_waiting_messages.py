@@ -15,7 +15,7 @@ from beforehand.backtest import backtest
 from beforehand.errors import NetworkError
 from beforehand.hooks.registry import HookSet
 from beforehand.journal import FORMAT, Journal, Record, verify
-from beforehand.journal.past import read_past
+from beforehand.journal.pastrecords import read_past
 from beforehand.messages import LOST, Message
 from beforehand.testing import FunctionModel, text, tool_call
 

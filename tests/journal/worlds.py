@@ -35,7 +35,7 @@ from beforehand import (
 from beforehand.answering import answer_waiting, settle_call
 from beforehand.errors import JournalError, RunBusy, UnknownAnswer, UnknownRun, UsageError
 from beforehand.journal import Journal, Record
-from beforehand.journal.past import read_past
+from beforehand.journal.pastrecords import read_past
 from beforehand.journal.reading import needs_people
 from beforehand.testing import FunctionModel, error, finish, text, tool_call
 

@@ -11,7 +11,7 @@ import msgspec
 
 from ..durable import history_before
 from ..errors import ConfigError, nearest
-from ..journal.past import read_past
+from ..journal.pastrecords import read_past
 from ..journal.reading import STATES, RunSummary, find_run, in_families, summaries
 from ..journal.store import Store
 from ..journal.unfinished import WHY

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from ..errors import JournalUnreadable
-from ..journal.past import MALFORMED
+from ..journal.pastrecords import MALFORMED
 from ..journal.reading import find_run
 from ..journal.store import Store
 from ..journal.steps import Step, steps

@@ -21,7 +21,7 @@ from ..durable import Recorded, load, record_answer, recorded_result, trusted
 from ..errors import ConfigError, JournalError, RunBusy, RunError, UnknownAnswer, UnknownRun, UsageError
 from ..ids import MAX_RUN_ID, run_id_problem
 from ..journal.details import kept_all
-from ..journal.past import read_past
+from ..journal.pastrecords import read_past
 from ..journal.pgjobs import SAID
 from ..journal.sqlite import encode
 from ..journal.store import Held

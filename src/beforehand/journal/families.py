@@ -6,7 +6,8 @@ from typing import Any
 
 from ..events import DecisionRecord
 from .codec import read_decision
-from .past import INSIDE, Past, read_past
+from .past import INSIDE, Past
+from .pastrecords import read_past
 
 
 def decisions_in(journal: Any, run_id: str, past: Past) -> list[DecisionRecord]:

@@ -61,7 +61,7 @@ def open_database(path: Path, key: bytes | None, readonly: bool, alone: bool) ->
     try:
         layout = _prepare(db, path, key, readonly, alone)
         db.execute("PRAGMA busy_timeout = 0")  # from now on a wait would hold the connection: `Journal` waits without it
-        reader = db if readonly else open_reader(path, readonly)
+        reader = db if readonly else open_reader(path, readonly, BUSY_SECONDS)
     except sqlite3.DatabaseError as error:
         db.close()
         name = getattr(error, "sqlite_errorname", "")
@@ -74,12 +74,15 @@ def open_database(path: Path, key: bytes | None, readonly: bool, alone: bool) ->
     return db, reader, layout
 
 
-def open_reader(path: Path, readonly: bool) -> Connection:
-    """One more connection to read a journal that is open. Raises `sqlite3.Error`, `OSError`."""
+def open_reader(path: Path, readonly: bool, wait: float = 0) -> Connection:
+    """One more connection to read a journal that is open. Who closes theirs just now keeps others out for a moment: it waits so
+    many seconds for that. Raises `sqlite3.Error`, `OSError`.
+    """
     if readonly:
-        return connect_readonly(path, 0)
-    db = connect(_address(path, "rw"), 0)
+        return connect_readonly(path, wait)
+    db = connect(_address(path, "rw"), wait)
     db.execute("SELECT 1 FROM sqlite_master").fetchone()  # opens what is beside it
+    db.execute("PRAGMA busy_timeout = 0")
     return db
 
 

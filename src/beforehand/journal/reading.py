@@ -13,7 +13,8 @@ from ..errors import JournalUnreadable, UnknownRun, UsageError, nearest
 from ..frozen import Frozen, FrozenDict
 from .chain import Record
 from .codec import read
-from .past import MALFORMED, Past, read_past
+from .past import Past
+from .pastrecords import MALFORMED, read_past
 from .queries import RunRow
 from .store import Store
 from .withheld import is_withheld

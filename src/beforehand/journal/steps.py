@@ -10,7 +10,7 @@ import msgspec
 from ..frozen import Frozen
 from ..seams import BY_NAME
 from .chain import Record
-from .past import MALFORMED, unreadable
+from .pastrecords import MALFORMED, unreadable
 from .withheld import is_withheld
 
 STEPS: dict[str, str] = {

@@ -11,7 +11,7 @@ import msgspec
 from ..frozen import Frozen
 from ..seams import BY_NAME
 from .chain import Record
-from .past import MALFORMED, unreadable
+from .pastrecords import MALFORMED, unreadable
 from .steps import silent
 
 LISTENER = "never decided: if it only watches, make it a listener, which nothing waits for"
