@@ -113,25 +113,8 @@ class _Reader:
             past.fired.update(fired)
             past.firings.append(fired)
         if kind == "ruling":
-            self._decisions(data)
-            data["among"] = [self.hooks]
-            if self.said_aside:
-                self._take_notes(data)
-            if beside := data.get("beside"):  # about what a lambda asked, within another ruling
-                if beside is not True and "failed" not in data and "over" not in data:
-                    self._call(beside)
-                    past.judged.setdefault(beside, {})[data["seam"]] = data
-                return
-            if "failed" in data:
-                self.failing.append(data)
-            find_prompts(past, data)
-            if data["seam"] == "authorize_request":
-                self.before_reply = len(past.decisions)
-            if data["seam"] in FOR_CALLS:
-                self._ruling_of_call(data)
-                self._close(kind, data)
-                return
-        if kind in LINE:
+            self._ruling(data)
+        elif kind in LINE:
             self._line(kind, data)
         elif kind == "message":
             self._stored(kind, data)
@@ -169,6 +152,28 @@ class _Reader:
                 self.at_failure = self.open_request = None
         elif kind == "resumed":
             self._resumed(data)
+
+    def _ruling(self, data: dict[str, Any]) -> None:
+        past = self.past
+        self._decisions(data)
+        data["among"] = [self.hooks]
+        if self.said_aside:
+            self._take_notes(data)
+        if beside := data.get("beside"):  # about what a lambda asked, within another ruling
+            if beside is not True and "failed" not in data and "over" not in data:
+                self._call(beside)
+                past.judged.setdefault(beside, {})[data["seam"]] = data
+            return
+        if "failed" in data:
+            self.failing.append(data)
+        find_prompts(past, data)
+        if data["seam"] == "authorize_request":
+            self.before_reply = len(past.decisions)
+        if data["seam"] in FOR_CALLS:
+            self._call(data["call"]).ruled(data)
+            self._close("ruling", data)
+        else:
+            self._line("ruling", data)
 
     def _resumed(self, data: dict[str, Any]) -> None:
         past = self.past
@@ -316,9 +321,6 @@ class _Reader:
     def _is_inside_one_that_is_over(self, call_id: str) -> bool:
         around = self.past.calls.get(call_id.rpartition("/")[0])
         return around is not None and around.outcome is not None
-
-    def _ruling_of_call(self, data: dict[str, Any]) -> None:
-        self._call(data["call"]).ruled(data)
 
     def _call(self, call_id: str) -> PastCall:
         call = self.past.calls.get(call_id)
