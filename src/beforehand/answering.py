@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from .decisions import HumanAnswer
 from .durable import Recorded, load, logs_of, places_of, record_answer
 from .errors import UnknownAnswer, UsageError
+from .journal.aside import is_made_again
 from .journal.reading import is_given_up
 from .journal.store import Store
 from .tools import ToolResult
@@ -39,6 +40,9 @@ async def answer_waiting(journal: Store, run_id: str, call_id: str, answer: Huma
 async def settle_call(journal: Store, run_id: str, call_id: str, result: ToolResult, by: str) -> str:
     """Record what became of a call whose process ended while it ran: the run takes `result` as its outcome when it goes on.
 
+    A lambda that has been told that this is not known makes the same call again as long as it fails over it, and is given
+    `result` then.
+
     Like an answer it is recorded in the runs around as well, and lets a worker go on that has given the run up. Returns the
     id of the run to resume. Raises `UsageError` for any other call, and `RunBusy` while somebody goes on with the run.
     """
@@ -61,7 +65,7 @@ def _check_open(journal: Store, run_id: str, call_id: str) -> None:
         begun = [name for name, c in past.calls.items() if c.intent is not None and c.outcome is None]
         hint = f"; without an outcome: {', '.join(begun)}" if begun else ""
         raise UsageError(f"no call {call_id!r} of run {run_id} has begun{hint}")
-    if call.outcome is not None:
+    if call.outcome is not None and not (call.outcome["outcome"] == "uncertain" and is_made_again(past, call_id)):
         raise UsageError(f"call {call_id} of run {run_id} has an outcome: {_too_late(call.outcome['outcome'])}")
     if call.settled is not None:
         raise UsageError(f"call {call_id} of run {run_id} has been settled already")

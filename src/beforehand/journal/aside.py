@@ -122,6 +122,30 @@ def prefix_of(about: str | None, kind: str = "lambda") -> str:
     return kind if about is None else f"{about}/{kind}"
 
 
+def is_made_again(past: Past, call_id: str) -> bool:
+    """Whether this call was made by a lambda that has decided nothing since: it makes it again when the run goes on."""
+    if (past.end is not None and past.end.get("error") is None) or _PREFIX(call_id.rpartition("/")[0]) is None:
+        return False
+    heard = _heard(past)
+    while call_id := call_id.rpartition("/")[0]:
+        around = past.calls.get(call_id)
+        if call_id in heard or (around is not None and around.outcome is not None):
+            return False
+    return True
+
+
+def _heard(past: Past) -> set[str]:
+    """The lambdas that had a say in what is on record for good."""
+    on_line = [item.data for item in past.line if item.kind == "ruling"]
+    of_calls = [data for call in past.calls.values() for rulings in call.rulings.values() for data in rulings]
+    heard: set[str] = set()
+    for data in on_line + of_calls:
+        if "lambdas" in data and ("again" not in data or "failed" in data):
+            said, about = data["lambdas"], data.get("call") or past.start.get("parent_call")
+            heard |= {f"{prefix_of(about)}_{n}" for n in (range(1, said + 1) if isinstance(said, int) else said)}
+    return heard
+
+
 def recall_lambdas(
     run: Any, recall: Any, about: str | None, said: Sequence[int] | int, result: bool = False
 ) -> list[Told]:  # fmt: skip

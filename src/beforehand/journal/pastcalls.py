@@ -98,6 +98,11 @@ class PastCall(msgspec.Struct):
             before = max([count for count in counts if isinstance(count, int) and count <= upto], default=0)
             ruling["lambdas"] = [*range(before + 1, upto + 1)]
 
+    def settle(self, data: dict[str, Any]) -> None:
+        """A person has said what became of it. That a lambda has been told that this is not known counts no more."""
+        self.settled, self.outcome = data, None
+        self.rulings.pop("after_tool_call", None)
+
     def forget_decisions(self) -> None:
         """They were about another call. What people have answered is bound to what they were shown."""
         self.rulings.clear()

@@ -130,7 +130,7 @@ class _Reader:
             self._call(data["call"]).answered(data)
             past.answered.add((data["call"], data["digest"]))
         elif kind == "settled":
-            self._call(data["call"]).settled = data
+            self._call(data["call"]).settle(data)
         elif kind == "queued":
             past.queued[data["number"]] = data["message"]
             if "by" in data:
