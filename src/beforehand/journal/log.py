@@ -6,7 +6,7 @@ give back what is recorded; where the record ends, the run is live again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ..contexts import digest_of
@@ -44,8 +44,6 @@ class RunLog(Stored):
         """Calls whose body may be running: they have an intent and no outcome yet."""
         self._buffer = Buffer(journal, head)
         self.add, self.write, self.before_telling = self._buffer.add, self._buffer.write, self._buffer.write_if_possible
-        self.inside: Mapping[str, list[DecisionRecord]] = {}
-        """What was decided in the runs of sub-agents, by the call in which they were made."""
         self._calls = 0 if past is None else sum(1 for call in past.calls.values() if call.outcome is not None)
         """How many calls have their outcome."""
         self.waiting: Any = None
@@ -316,7 +314,7 @@ class RunLog(Stored):
             return
         data: dict[str, Any] = {
             "turn": run.turn, "call": call.id, "name": call.name, "outcome": call.outcome, "result": kept(call.result),
-            "duration": call.duration, "cost": run.usage_cost,
+            "duration": call.duration, "spent": call.spent,
         }  # fmt: skip
         if call.parent_id is not None:
             data["parent"] = call.parent_id
