@@ -42,7 +42,7 @@ class Call(msgspec.Struct, eq=False):
     that outcome and result are those on record, `compared` that the record was asked whether it has begun before. The result
     of a `whole` call is not shortened: code reads it. `left` says whether the code that made the call has ended, or the code
     around that; `begun` whether the body has; `inside` are the calls that it makes; `within` the hooks and tools whose code has
-    led to it, where code made it, and `made_by` the lambda that did.
+    led to it, where code made it, and `made_by` the lambda that did. `spent` is what a sub-agent that it ran has cost.
     """
 
     part: ToolCall
@@ -74,6 +74,7 @@ class Call(msgspec.Struct, eq=False):
     inside: Inside | None = None
     within: tuple[Any, ...] = ()
     made_by: str = ""
+    spent: float = 0.0
 
     @classmethod
     def of(cls, part: ToolCall, message: AssistantMessage | None, parent_id: str | None = None) -> Call:

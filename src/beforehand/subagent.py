@@ -49,7 +49,7 @@ class _Child:
         if inherit:
             hooks = HookSource(plan.hooks.current.inheriting(parent.hooks), _counters(plan.hooks, parent.plan.hooks))
         on_ask = no_channel if parent.plan.on_ask is no_channel else plan.on_ask or parent.plan.on_ask
-        calling = parent.calls.get(call_id)
+        self.calling = calling = parent.calls.get(call_id)
         if on_ask is None and calling is not None and calling.parent_id is not None:
             on_ask = _nobody  # a nested call cannot wait, so neither can what happens inside it
         plan = msgspec.structs.replace(plan, hooks=hooks, on_ask=on_ask, journal=parent.plan.journal)
@@ -74,8 +74,10 @@ class _Child:
             result: RunResult = await supervise(self.talk, going)
         finally:
             stop_watching()
-        self.parent.usage_cost += result.cost - self.counted_cost
-        self.counted_cost = result.cost
+        more, self.counted_cost = result.cost - self.counted_cost, result.cost
+        self.parent.usage_cost += more
+        if self.calling is not None:
+            self.calling.spent += more
         self.parent.decisions.extend(d for d in result.decisions if d not in self.parent.decisions)
         if self.shadow is not None:
             self.shadow.differences += [d for d in result.shadow if d not in self.shadow.differences]

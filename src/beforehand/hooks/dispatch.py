@@ -386,6 +386,6 @@ async def record(
     )  # fmt: skip
     run.decisions.append(entry)
     if run.journal is not None:
-        run.journal.decided(spec.name, getattr(context, "call_id", None) if spec.by_tool else None, entry, effects)
+        run.journal.decided(spec.name, context.call_id if spec.by_tool else run.question, entry, effects)
     if run.events.takers["decision"]:
         await run.emit(DecisionMade(record=entry, **run.event_fields(info.parent_call_id)))

@@ -160,38 +160,43 @@ def recall_lambdas(
     holder = past.calls.get(about) if result and about is not None else None
     updates = [inner for inner in holder.inner if inner.startswith(f"{about}/update_")] if holder is not None else []
     prefixes = [*updates, *[f"{stem}_{n}" for n in numbers]]
-    return [ruling for prefix in prefixes for ruling in _did(run, past, prefix)]
+    return [ruling for prefix in prefixes for ruling in _did(run, recall, prefix)]
 
 
-def recall_question(run: Any, past: Past, by: str) -> Iterator[Told]:
+def recall_question(run: Any, recall: Any, by: str) -> Iterator[Told]:
     """Count a lambda's question, and what lambdas did that were asked about it. Yields what was ruled about it and about that."""
+    past = recall.past
     if by in past.beside:
         spent(run, past.beside[by])
     yield from ((seam, None, data) for seam, data in past.judged.get(by, {}).items())
     for prefix in past.calls[by].inner:
-        yield from _did(run, past, prefix)
+        yield from _did(run, recall, prefix)
 
 
-def _did(run: Any, past: Past, prefix: str) -> Iterator[Told]:
-    holder = past.calls.get(prefix)
+def _did(run: Any, recall: Any, prefix: str) -> Iterator[Told]:
+    holder = recall.past.calls.get(prefix)
     for call_id in () if holder is None else holder.inner:
         if call_id.startswith(f"{prefix}/ask_"):
-            yield from recall_question(run, past, call_id)
+            yield from recall_question(run, recall, call_id)
             continue
-        call = past.calls[call_id]
+        call = recall.past.calls[call_id]
         if call.outcome is not None:
-            _count(run, call)
+            _count(run, recall, call_id, call)
+            yield "lambda", call_id, {"notes": call.notes, "effects": call.outcome.get("queued", ())}
         for seam, rulings in call.rulings.items():
             yield from ((seam, call_id, data) for data in rulings)
-        yield from _did(run, past, call_id)
+        yield from _did(run, recall, call_id)
 
 
-def _count(run: Any, call: PastCall) -> None:
+def _count(run: Any, recall: Any, call_id: str, call: PastCall) -> None:
+    """Count a call that is over, and what was decided in the run of a sub-agent that it ran."""
     assert call.outcome is not None
     run.tools_run += call.intent is not None and call.outcome["outcome"] != "invalid"
     usage = result_of(call.outcome["result"]).usage
     if usage is not None:
         run.add_usage(usage, "")
+    recall.count_outcome(run, call.outcome)
+    run.decisions += [decision for decision in recall.inside.get(call_id, ()) if decision not in run.decisions]
 
 
 def spent(run: Any, answer: dict[str, Any]) -> None:

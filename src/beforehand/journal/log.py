@@ -6,7 +6,7 @@ give back what is recorded; where the record ends, the run is live again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ..contexts import digest_of
@@ -44,8 +44,6 @@ class RunLog(Stored):
         """Calls whose body may be running: they have an intent and no outcome yet."""
         self._buffer = Buffer(journal, head)
         self.add, self.write, self.before_telling = self._buffer.add, self._buffer.write, self._buffer.write_if_possible
-        self.inside: Mapping[str, list[DecisionRecord]] = {}
-        """What was decided in the runs of sub-agents, by the call in which they were made."""
         self._calls = 0 if past is None else sum(1 for call in past.calls.values() if call.outcome is not None)
         """How many calls have their outcome."""
         self.waiting: Any = None
@@ -137,16 +135,16 @@ class RunLog(Stored):
 
     # --- rulings ---
 
-    def decided(self, seam: str, call_id: str | None, entry: DecisionRecord, effects: tuple[Effect, ...]) -> None:
-        """A hook decided or failed. It is recorded with the ruling it belongs to."""
+    def decided(self, seam: str, about: str | None, entry: DecisionRecord, effects: tuple[Effect, ...]) -> None:
+        """A hook decided or failed. It is recorded with the ruling it belongs to, `about` a call or a lambda's question."""
         if seam == "on_chunk":
             self._of_chunks.append(write_decision(entry, call_id=entry.call_id))
         else:
-            self._open.setdefault((seam, call_id), []).append((entry, [self.from_hooks.write(effect) for effect in effects]))
+            self._open.setdefault((seam, about), []).append((entry, [self.from_hooks.write(effect) for effect in effects]))
 
-    def queued(self, seam: str, call_id: str | None, message: Message) -> None:
+    def queued(self, seam: str, about: str | None, message: Message) -> None:
         """Code that a hook or a tool runs has queued a message: an effect of the ruling, or of the tool's outcome."""
-        self._open.setdefault((seam, call_id), []).append((None, [self.from_hooks.write(Queue(message))]))
+        self._open.setdefault((seam, about), []).append((None, [self.from_hooks.write(Queue(message))]))
 
     def ruled(
         self, run: Any, seam: str, call_id: str | None, names: list[str], ruling: Any, times: list[int], given: Any
@@ -155,14 +153,15 @@ class RunLog(Stored):
 
         `times` are the microseconds of those that were asked: after a refusal that is final at once, the rest is not.
         """
-        made = self._open.pop((seam, call_id), ())
+        beside = call_id is None and run.is_aside  # about what a lambda asks meanwhile, and so not on the run's own line
+        made = self._open.pop((seam, run.question if call_id is None else call_id), ())
         data: dict[str, Any] = {"seam": seam, "turn": run.turn, "hooks": names, "took": times}
         if call_id is not None:
             data["call"] = call_id
         failed = ruling if isinstance(ruling, BaseException) else None
-        if call_id is None and self._asked_again is not None and self._asked_again[0] == seam:
+        if call_id is None and not beside and self._asked_again is not None and self._asked_again[0] == seam:
             data["instead"] = self._asked_again[1]
-        if (seam == "before_tool_call" or seam in JOINED) and call_id in self._joins:
+        if (seam == "before_tool_call" or (seam in JOINED and not beside)) and call_id in self._joins:
             data["joins"] = self._joins.pop(call_id)
         if seam == "before_tool_call" and failed is None:
             data["args"] = ruling.context.args
@@ -196,7 +195,6 @@ class RunLog(Stored):
                 data["prompts"] = kept_all(ruling.context.messages)
         if fired := self._new_counts(run):
             data["fired"] = fired
-        beside = call_id is None and run.is_aside
         if not beside and (lambdas := self.names.ruled(run, call_id)):
             data["lambdas"] = lambdas
         if beside:
@@ -316,7 +314,7 @@ class RunLog(Stored):
             return
         data: dict[str, Any] = {
             "turn": run.turn, "call": call.id, "name": call.name, "outcome": call.outcome, "result": kept(call.result),
-            "duration": call.duration, "cost": run.usage_cost,
+            "duration": call.duration, "spent": call.spent,
         }  # fmt: skip
         if call.parent_id is not None:
             data["parent"] = call.parent_id

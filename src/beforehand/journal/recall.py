@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -58,6 +58,8 @@ class Recall(RecallOfCalls):
         self.live = past is None
         self.names = Names(past)
         self.intake = Intake()
+        self.inside: Mapping[str, list[DecisionRecord]] = {}
+        """What was decided in the runs of sub-agents, by the call in which they were made."""
         self._fired: dict[str, int] = {}
         self._asked_again: tuple[str, int] | None = None
         """The seam on the run's own line whose hooks are asked anew, because the record cannot say what they decided, and where
@@ -286,10 +288,17 @@ class Recall(RecallOfCalls):
         call = self.past_call(call_id)
         if call is None or call.outcome is None:
             return None
-        run.usage_cost = max(run.usage_cost, call.outcome["cost"])
-        if call.outcome.get("fired"):
-            self._restore_counts(run, call.outcome["fired"])
+        self.count_outcome(run, call.outcome)
         return call.outcome["outcome"], result_of(call.outcome["result"])
+
+    def count_outcome(self, run: Any, outcome: dict[str, Any]) -> None:
+        """What a call has cost that is over, and which rules have fired in it."""
+        if "spent" in outcome:
+            run.usage_cost += outcome["spent"]
+        else:  # an older record: what the run had cost by then
+            run.usage_cost = max(run.usage_cost, outcome["cost"])
+        if outcome.get("fired"):
+            self._restore_counts(run, outcome["fired"])
 
     # --- requests ---
 
@@ -346,7 +355,7 @@ class Recall(RecallOfCalls):
         if data is None or (data["model"], data["digest"]) != (model, digest):
             return None
         assert self.past is not None
-        decided, effects = self._said(run, recall_question(run, self.past, by))
+        decided, effects = self._said(run, recall_question(run, self, by))
         error = read_error(data["error"]) if "error" in data else None
         return PastAnswer(data.get("text", ""), error, PastRuling({}, [], effects, decided))
 

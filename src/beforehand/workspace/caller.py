@@ -86,7 +86,8 @@ class Caller:
     ) -> None:  # fmt: skip
         self.run, self.asking, self.name, self.where, self.seam, self.call_id = run, asking, name, where, seam, call_id
         spec = BY_NAME.get(seam)
-        self.about = (None if spec is None or spec.by_tool else run.question) or call_id
+        self.question = None if spec is None or spec.by_tool else run.question
+        self.about = self.question or call_id
         self.known_as = known_as(name, seam)
         self.id = self._numbered("update" if update else "lambda")
         self.prefix = self.id if self.about is None else f"{self.about}/{self.id}"

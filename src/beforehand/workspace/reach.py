@@ -173,7 +173,7 @@ async def loop_inject(caller: Caller, argument: Mapping[str, Any], gates: Gates)
     run.hook_queue.append(message)
     if run.journal is not None:
         spec = BY_NAME.get(caller.seam)
-        run.journal.queued(caller.seam, caller.call_id if spec is None or spec.by_tool else None, message)
+        run.journal.queued(caller.seam, caller.call_id if spec is None or spec.by_tool else caller.question, message)
     named = "".join(f", {name} {label!r}" for name, label in labels.items())
     await caller.note("Injected", f"a message of {len(content)} characters{named}: {content[:200]}")
     return {"queued": True}
