@@ -116,11 +116,9 @@ class RequestRule:
 
     def _known(self, context: Any, system: str = "", messages: Sequence[Message] = ()) -> dict[str, Any] | None:
         """The variables, if it is known that the rule has fired. A run that goes on has what was decided before on record."""
-        rule, run, key = self.rule, context.run._run, _of(context)
-        if key not in self._fired:
-            seam, turn = _SEAMS[self._first], run.turn
-            if any([d.hook == rule.name and d.seam == seam and d.turn == turn for d in run.decisions]):
-                self._fired.put(key, self._variables(context, self._match(system, messages)))
+        name, run, key = self.rule.name, context.run._run, _of(context)
+        if key not in self._fired and any([d.hook == name and (d.run_id, d.turn) == key for d in run.decisions]):
+            self._fired.put(key, self._variables(context, self._match(system, messages)))  # at whichever seam it fired
         return self._fired.get(key)  # type: ignore[no-any-return]
 
     def _match(self, system: str, messages: Sequence[Message]) -> Match | bool | None:
@@ -132,9 +130,6 @@ class RequestRule:
     def _variables(self, context: Any, match: Match | bool | None) -> dict[str, Any]:
         model = getattr(context, "model", None)
         return self.rule.variables({"model": "" if model is None else model.name, "kind": "turn"}, match)
-
-
-_SEAMS = {"plan": "prepare_request", "shape": "before_provider_call", "gate": "authorize_request"}
 
 
 def _of(context: Any) -> tuple[str, int]:
