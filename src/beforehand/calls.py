@@ -81,6 +81,12 @@ class Call(msgspec.Struct, eq=False):
         """A call of this reply, or one made inside it by the call `parent_id`."""
         return cls(part, part.id, part.name, parent_id, message)
 
+    @property
+    def final_args(self) -> FrozenDict:
+        """The arguments with which it runs, complete: where nobody looked at them, the body alone has seen them so."""
+        assert self.tool is not None
+        return self.tool.validate(self.part.arguments) if self.args is None else self.args
+
     def settle(self, outcome: Outcome, text: str, terminate: bool = False) -> None:
         """This call will not run: the model reads `text` as an error."""
         self.outcome = outcome

@@ -5,8 +5,10 @@ tools know what they made of the arguments they were given.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import cached_property
+from operator import itemgetter
 from typing import Any
 
 from .calls import Call, RecordEnds, nested_call
@@ -67,11 +69,20 @@ class Rehearsal(Recall):
 
     def past_ruling_of_call(self, run: Any, seam: str, call_id: str) -> dict[str, Any] | None:
         data = super().past_ruling_of_call(run, seam, call_id)
-        if data and self.past is not None and "fired_before" in data:  # calls of one reply end in any order
-            self.counts = dict(self._first_counts)
-            for fired in self.past.firings[: data["fired_before"]]:
-                self.counts |= self._outermost(fired)
+        if data and "fired_before" in data:  # calls of one reply end in any order
+            before = data["fired_before"]
+            ends = {key: bisect_right(grown, before, key=itemgetter(0)) for key, grown in self._grown.items()}
+            self.counts = self._first_counts | {key: self._grown[key][end - 1][1] for key, end in ends.items() if end}
         return data
+
+    @cached_property
+    def _grown(self) -> dict[str, list[tuple[int, int]]]:
+        """Each count as it grew: the how-manieth firing on record that was, and how often the rule had fired then."""
+        found: dict[str, list[tuple[int, int]]] = {}
+        for number, fired in enumerate(() if self.past is None else self.past.firings, 1):
+            for key, n in self._outermost(fired).items():
+                found.setdefault(key, []).append((number, n))
+        return found
 
     def _was_aborted_before(self, seam: str, call_id: str) -> bool:
         """Whether a call was aborted before it came to this seam."""

@@ -84,6 +84,32 @@ async def test_a_safe_call_runs_again_with_the_same_id_and_key(tmp_path: Path) -
     assert [(i["call"], i["key"], i["by"]) for i in intents] == [("c", key, "tool")] * 2
 
 
+@pytest.mark.parametrize("hooks", [[], [Hook(seam="before_tool_call", fn=lambda call: None, name="gate")]])
+async def test_a_safe_call_runs_again_whose_arguments_the_tool_completes(tmp_path: Path, hooks: list[Hook]) -> None:
+    """Whoever looked at them then or looks now: an agent without hooks decodes them in the body alone."""
+    ran: list[Any] = []
+
+    @tool(replay="safe")
+    async def work(n: int, unit: str = "km") -> str:
+        ran.append((n, unit))
+        return "worked"
+
+    def reply(request: Any) -> Any:
+        return text("done") if request.messages[-1].role == "tool" else tool_call("work", {"n": "1"}, id="c")
+
+    agent = Agent(model=FunctionModel(reply), tools=[work])
+    first = agent.replace(journal=journal(tmp_path / "whole.db"))
+    await first.run("go", run_id="R")
+    await first.aclose()
+    records = all_records(tmp_path / "whole.db")
+    (begun,) = [r for r in records if r.kind == "intent"]
+    assert begun.data["args"] == {"n": 1, "unit": "km"}
+    cut(records[: begun.n], {"R": None}, tmp_path / "cut.db").close()
+    async with agent.replace(journal=journal(tmp_path / "cut.db"), hooks=hooks) as second:
+        result = await second.resume("R")
+    assert (ran, [m.text for m in tool_messages(result)]) == ([(1, "km")] * 2, ["worked"])
+
+
 async def test_a_tool_that_was_safe_then_and_is_not_now_does_not_run_again(tmp_path: Path) -> None:
     path, _ = await killed_in_the_tool(tmp_path, replay="safe")
     keys: list[str] = []

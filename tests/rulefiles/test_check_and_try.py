@@ -244,6 +244,14 @@ def test_a_transcript_is_played_past_the_rules(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(("more", "fires"), [({"regex": "sk-"}, True), ({"regex": "nowhere"}, False), ({"maxTriggers": 1}, True)])
+def test_a_tool_that_a_rule_hides_would_not_run(tmp_path: Path, more: dict[str, Any], fires: bool) -> None:
+    rule = {"target": "request", "label": "hide", **more, "actions": [{"type": "hide-tools", "tools": ["post"]}]}
+    said = tried(tmp_path, transcript(tmp_path, *TALK), rule)
+    refused = "line 3: hide (rules.json:2) would refuse the call of post: The tool post is not available here."
+    assert (refused in said) is fires
+
+
 def test_what_is_stopped_would_not_have_been_seen(tmp_path: Path) -> None:
     said = tried(
         tmp_path,

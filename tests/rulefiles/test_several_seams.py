@@ -13,7 +13,7 @@ from beforehand import Agent, Hook, Message, RunResult, tool
 from beforehand.journal import Journal
 from beforehand.testing import FunctionModel, text, tool_call
 
-from journal.cutting import all_records, cut
+from journal.cutting import all_records, cut, parents
 
 SHAPES: list[dict[str, Any]] = [
     {"type": "set-options", "options": {"temperature": 0}}, {"type": "hide-tools", "tools": ["none"]},
@@ -138,3 +138,39 @@ async def test_a_rule_that_had_shaped_a_call_judges_it_when_the_run_goes_on(
         cut(records[:length], {"R": None}, tmp_path / f"{length}.db").close()
         shop = Shop(tmp_path, rules, name=f"{length}.db")
         assert (results((await shop.comes_to("R")).messages), shop.done) == (["not this"], []), length
+
+
+@pytest.mark.parametrize("more", [[], [{"type": "queue-message", "role": "user", "message": "hidden"}]])
+async def test_a_tool_that_was_hidden_in_a_sub_agent_stays_so_for_the_turn_when_the_run_goes_on(
+    tmp_path: Path, more: list[dict[str, Any]]
+) -> None:
+    """A sub-agent does not come to the seam at which tools are hidden: the rule fires at a later one, once for the turn."""
+    hides = {"type": "hide-tools", "tools": ["deploy"]}
+    (tmp_path / "rules.json").write_text(
+        json.dumps([{"label": "h", "target": "request", "regex": "^secret$", "maxTriggers": 1, "actions": [*more, hides]}])
+    )
+    done: list[int] = []
+
+    @tool
+    async def deploy(x: int) -> str:
+        done.append(x)
+        return "deployed"
+
+    def inner(request: Any) -> Any:
+        asked = any(message.role == "tool" for message in request.messages)
+        return text("done") if asked else [tool_call("deploy", {"x": x}, id=f"d{x}") for x in (1, 2)]
+
+    def outer(request: Any) -> Any:
+        asked = any(message.role == "tool" for message in request.messages)
+        return text("end") if asked else tool_call("child", {"prompt": "secret"})
+
+    child = Agent(model=FunctionModel(inner), tools=[deploy]).as_tool("child", "Helps.")
+    agent = Agent(model=FunctionModel(outer), tools=[child], hooks=[tmp_path / "rules.json"])
+    async with agent.replace(journal=Journal(tmp_path / "runs.db", durability="normal")) as whole:
+        await whole.run("go", run_id="R")
+    records, of = all_records(tmp_path / "runs.db"), parents(tmp_path / "runs.db")
+    for length in range(1, len(records)):
+        cut(records[:length], of, tmp_path / f"{length}.db").close()
+        async with agent.replace(journal=Journal(tmp_path / f"{length}.db", durability="normal")) as again:
+            await again.resume("R")
+        assert done == [], length

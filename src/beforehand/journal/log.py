@@ -289,7 +289,7 @@ class RunLog(Stored):
 
     async def intent(self, run: Any, call: Any, replay: str, by: str) -> None:
         """A tool is about to run. Durable when this returns."""
-        args = call.args if call.args is not None else call.part.args
+        args = call.final_args
         data = {
             "turn": run.turn, "call": call.id, "name": call.name, "args": args, "digest": digest_of(args), "replay": replay,
             "by": by, "key": f"{run.run_id}:{call.id}",

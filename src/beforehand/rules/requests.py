@@ -89,9 +89,8 @@ class RequestRule:
         """A tool that was not offered does not run either, even if the model asks for it by heart."""
         rule, run = self.rule, call.run._run
         if rule.finder is not None or rule.counter.limit is not None:
-            comes_to_it = any([hook.fn == self.shape for hook in run.hooks.before_provider_call])
             before = [message for message in call.context if message is not call.message]
-            fired = self._known(call) if comes_to_it else self._ask("call", call, run.system, before)
+            fired = self._known(call) if self._comes_first(run) else self._ask("call", call, run.system, before)
             if fired is None:
                 return None
         return Block(f"The tool {call.name} is not available here.")
@@ -115,13 +114,21 @@ class RequestRule:
         return variables
 
     def _known(self, context: Any, system: str = "", messages: Sequence[Message] = ()) -> dict[str, Any] | None:
-        """The variables, if it is known that the rule has fired. A run that goes on has what was decided before on record."""
-        rule, run, key = self.rule, context.run._run, _of(context)
+        """The variables, if it is known that the rule has fired. A run that goes on has what was decided before on record.
+
+        Only where the rule has no first seam do the later ones tell: they are asked about summaries too.
+        """
+        name, run, key = self.rule.name, context.run._run, _of(context)
         if key not in self._fired:
-            seam, turn = _SEAMS[self._first], run.turn
-            if any([d.hook == rule.name and d.seam == seam and d.turn == turn for d in run.decisions]):
+            seams = (_SEAMS[self._first],) if self._comes_first(run) else (*_SEAMS.values(), "before_tool_call")
+            if any([d.hook == name and d.seam in seams and (d.run_id, d.turn) == key for d in run.decisions]):
                 self._fired.put(key, self._variables(context, self._match(system, messages)))
         return self._fired.get(key)  # type: ignore[no-any-return]
+
+    def _comes_first(self, run: Any) -> bool:
+        """Whether this run asks the rule at its first seam."""
+        asked = getattr(self, self._first)
+        return any([hook.fn == asked for hook in getattr(run.hooks, _SEAMS[self._first])])
 
     def _match(self, system: str, messages: Sequence[Message]) -> Match | bool | None:
         finder = self.rule.finder

@@ -93,6 +93,7 @@ class _Trial:
             deps=None,
             calls={},
             decisions=[],
+            hooks=self.hooks,
             signal=AbortSignal(),
             limits=Limits(),
         )
