@@ -5,16 +5,21 @@ Saying it only records it. Somebody then resumes the run.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Awaitable
 
 from .decisions import HumanAnswer
 from .durable import Recorded, load, logs_of, places_of, record_answer
-from .errors import UnknownAnswer, UsageError
+from .errors import RunBusy, UnknownAnswer, UsageError
 from .journal.aside import is_made_again
 from .journal.reading import is_given_up
-from .journal.store import Store
+from .journal.store import Held, Store
 from .tools import ToolResult
+
+GIVEN_BACK_SECONDS = 5.0
+"""How long it may take until somebody gives back the lease of a run that has come to wait, or about which he has answered."""
 
 GIVEN_UP = "the call it was made in is over, and nobody goes on with it"
 
@@ -26,7 +31,7 @@ async def answer_waiting(journal: Store, run_id: str, call_id: str, answer: Huma
     Raises `UnknownAnswer` for a call that does not wait, or not any more, and `RunBusy` while somebody goes on with the run.
     """
     run_id, call_id = await journal.reading(outermost, journal, run_id, call_id)
-    async with _held(journal, run_id):
+    async with _held(hold_waiting(journal, run_id)):
         recorded = await journal.reading(load, journal, run_id)
         pending = recorded.past.pending
         if call_id not in pending:
@@ -49,7 +54,7 @@ async def settle_call(journal: Store, run_id: str, call_id: str, result: ToolRes
     places = await journal.reading(_places_around, journal, run_id, call_id)
     outermost, (owner, inner) = places[0][0], places[-1]
     await journal.reading(_check_open, journal, owner, inner)  # who comes too late hears why, though the run may still be held
-    async with _held(journal, outermost):
+    async with _held(journal.hold(outermost)):
         await journal.reading(_check_open, journal, owner, inner)
         for log, named in await logs_of(journal, places):
             log.add("settled", {"call": named, "result": result, "by": by})
@@ -94,13 +99,33 @@ def _around(journal: Store, run_id: str) -> tuple[str, str] | None:
 
 
 @contextlib.asynccontextmanager
-async def _held(journal: Store, run_id: str) -> AsyncIterator[None]:
+async def _held(holding: Awaitable[Held]) -> AsyncIterator[None]:
     """Nobody else goes on with the run, or says something about it, meanwhile."""
-    lease = await journal.hold(run_id)
+    lease = await holding
     try:
         yield
     finally:
         lease.release()
+
+
+async def hold_waiting(journal: Store, run_id: str) -> Held:
+    """The lease of a run that waits. Its worker gives it back a moment after it has recorded that it does, and so does
+    somebody else who answers at the same time. Raises `RunBusy` while somebody goes on with the run.
+    """
+    deadline = time.monotonic() + GIVEN_BACK_SECONDS
+    while True:
+        try:
+            return await journal.hold(run_id)
+        except RunBusy:
+            kind = await journal.reading(last_kind, journal, run_id)
+            if time.monotonic() > deadline or kind not in ("suspended", "answer"):
+                raise
+        await asyncio.sleep(0.02)
+
+
+def last_kind(journal: Store, run_id: str) -> str:
+    """Of what kind a run's last record is."""
+    return journal.records(run_id, after=journal.head(run_id).records - 1)[-1].kind
 
 
 def outermost(journal: Store, run_id: str, call_id: str) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from durable.files import CAN, on_files
 from durable.workers import Worker
 
 from beforehand import Agent, Approve, Ask, Deny, Edit, Hook, Loop, ToolResult, hook, tool
-from beforehand.answering import settle_call
+from beforehand.answering import hold_waiting, settle_call
 from beforehand.durable import record_answer
 from beforehand.engine import Engine, QueueLimits
 from beforehand.errors import (
@@ -288,7 +288,7 @@ class TestInOneProcess:
             await engine.submit("asker", "go", run_id="r")
             digests = {p.call_id: p.args_digest for p in (await engine.result("r", timeout=150)).pending}
             await engine.stop()
-            lease = await engine._hold_waiting("r")  # what `answer` does, up to its middle
+            lease = await hold_waiting(engine.journal, "r")  # what `answer` does, up to its middle
             await record_answer(engine.journal, "r", "c1", digests["c1"], Approve(), "ann")
             answering = asyncio.create_task(other.answer("r", {"c2": Deny("no")}))
             assert not (await asyncio.wait({answering}, timeout=0.5))[0]

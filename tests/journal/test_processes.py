@@ -525,8 +525,9 @@ def a_newer_journal(path: Path) -> None:
         (a_database, "database of something else"), (a_newer_journal, "a newer version of beforehand wrote it"),
         (lambda path: path.write_text("hello" * 1000), "not a journal"), (lambda path: path.mkdir(), "cannot be opened"),
         (lambda path: path.symlink_to(path.parent / "nowhere" / "x"), "cannot be opened"),
+        (os.mkfifo, "cannot be opened"),
     ],
-    ids=["a database", "a newer journal", "a text", "a folder", "a dead link"],
+    ids=["a database", "a newer journal", "a text", "a folder", "a dead link", "a pipe"],
 )  # fmt: skip
 async def test_what_is_no_journal_is_refused_and_left_as_it_is(tmp_path: Path, make: Any, why: str) -> None:
     path = tmp_path / "runs.db"

@@ -144,3 +144,39 @@ def test_a_log_without_its_beginning_is_all_lost_and_that_is_said(
         assert journal.runs() == []
         assert SAID in caplog.text
         journal.close()
+
+
+@pytest.mark.parametrize("behind", ["the rest of it", "zeros"])
+def test_it_is_told_once_though_who_told_of_it_is_killed(
+    left: tuple[Left, bytes | None], behind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What such a one has written is shorter than what was left there."""
+    whole, key = left
+    at = HEADER + whole.commits[1] * FRAME
+    lost = bytearray(whole.log)
+    lost[at:] = bytes(FRAME) + (whole.log[at + FRAME :] if behind == "the rest of it" else bytes(20 * FRAME))
+    path, again = whole.with_log(tmp_path, bytes(lost)), tmp_path / "again"
+    for times in range(3):
+        journal = Journal(path, durability="normal", key=key)
+        head = journal.head("R") if journal.has("R") else journal.open_run("R", ("run", 1, b"{}"))
+        journal.append(head, [("note", 9, b"{}")])
+        again.mkdir(exist_ok=True)
+        copies = [shutil.copy(file, again) for file in (path, path.with_name("runs.db-wal"))]  # as if it were killed now
+        assert (SAID in caplog.text) == (times == 0)
+        caplog.clear()
+        assert verify(journal) == []
+        with closing(journal.contents()) as contents:
+            assert contents.facts()["unfinished"] == 1
+        journal.close()
+        for copy in copies:
+            shutil.move(copy, tmp_path / Path(copy).name)
+
+
+@pytest.mark.parametrize("count", ["many", b"1", -1, 2.5, None])
+def test_a_count_that_somebody_has_changed_is_not_told(tmp_path: Path, count: object, capsys: pytest.CaptureFixture[str]) -> None:
+    journal = Journal(tmp_path / "runs.db")
+    journal.open_run("R", ("run", 1, b"{}"))
+    journal.db.execute("INSERT INTO journal VALUES ('unfinished', ?)", (count,))
+    assert verify_journal(journal) == 0
+    assert "not whole" not in capsys.readouterr().out
+    journal.close()

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from beforehand import Agent, Approve, Deny, Edit, ToolContext, UnknownAnswer, UsageError, hook, tool
-from beforehand.answering import answer_waiting, settle_call
+from beforehand.answering import answer_waiting, hold_waiting, settle_call
+from beforehand.durable import record_answer
 from beforehand.errors import RunBusy
 from beforehand.journal import Journal, verify
 from beforehand.journal.reading import uncertain, waiting
@@ -83,6 +84,18 @@ async def test_two_who_answer_at_once_do_not_both_count(tmp_path: Path) -> None:
     said = await asyncio.gather(*[asyncio.to_thread(say, answer) for answer in (Approve(), Deny(), Approve())])
     assert said.count("recorded") == 1
     assert [record.kind for record in Journal(tmp_path / "r.db").records("r")].count("answer") == 1
+
+
+async def test_who_answers_while_another_one_does_waits_for_him(tmp_path: Path) -> None:
+    journal = await suspended(tmp_path / "r.db", pays(200), pays(300, "p2"))
+    digests = {w.call_id: w.pending.args_digest for w in waiting(journal)}
+    lease = await hold_waiting(journal, "r")  # what the first one does, up to its middle
+    await record_answer(journal, "r", "p1", digests["p1"], Approve(), "ann")
+    answering = asyncio.create_task(answer_waiting(Journal(tmp_path / "r.db"), "r", "p2", Deny("no"), "bob"))
+    assert not (await asyncio.wait({answering}, timeout=0.1))[0]
+    lease.release()
+    await answering
+    assert waiting(journal) == []
 
 
 async def test_a_call_that_does_not_wait_cannot_be_answered(tmp_path: Path) -> None:

@@ -15,16 +15,15 @@ from typing import Any
 import msgspec
 
 from ..agent import Agent
-from ..answering import outermost
+from ..answering import hold_waiting, last_kind, outermost
 from ..decisions import HumanAnswer
 from ..durable import Recorded, load, record_answer, recorded_result, trusted
-from ..errors import ConfigError, JournalError, RunBusy, RunError, UnknownAnswer, UnknownRun, UsageError
+from ..errors import ConfigError, JournalError, RunError, UnknownAnswer, UnknownRun, UsageError
 from ..ids import MAX_RUN_ID, run_id_problem
 from ..journal.details import kept_all
 from ..journal.pastrecords import read_past
 from ..journal.pgjobs import SAID
 from ..journal.sqlite import encode
-from ..journal.store import Held
 from ..journal.withheld import was_withheld
 from ..prompts import Prompt, as_messages
 from ..results import RunResult
@@ -46,9 +45,6 @@ OVER = ("end", "suspended")
 
 AWAY_SECONDS = 60.0
 """How long who waits for a result without a timeout waits for a database that is away."""
-
-GIVEN_BACK_SECONDS = 5.0
-"""How long a worker may take to give back the lease of a run that has come to wait, or who has answered."""
 
 
 class Engine:
@@ -146,7 +142,7 @@ class Engine:
     def _recorded_result(self, run_id: str) -> RunResult | None:
         """The result, if the run is over or waits."""
         try:
-            if self._last_kind(run_id) not in OVER:
+            if last_kind(self.journal, run_id) not in OVER:
                 return None
         except UnknownRun:
             return None
@@ -170,7 +166,8 @@ class Engine:
         failed = [status for status in workflows if status.state in FAILED]
         if failed and len(failed) == len([s for s in workflows if s.state != "SUCCESS"]):
             records = self.journal.head(run_id).records if self.journal.has(run_id) else 0
-            if records and self._last_kind(run_id) in SAID and not any([s.work and s.work["after"] == records for s in failed]):
+            tried = any([s.work and s.work["after"] == records for s in failed])
+            if records and not tried and last_kind(self.journal, run_id) in SAID:
                 return  # a worker is about to take it up
             said = failed[-1].error or failed[-1].state.lower().replace("_", " ")
             raise RunError(f"run {run_id} could not be carried on: {said}")
@@ -184,7 +181,7 @@ class Engine:
         places = {call_id: await self.journal.reading(outermost, self.journal, run_id, call_id) for call_id in answers}
         inside, run_id = run_id, next((run for run, _ in places.values() if run != run_id), run_id)
         answers = {places[call_id][1] if run_id != inside else call_id: answer for call_id, answer in answers.items()}
-        lease = await self._hold_waiting(run_id)
+        lease = await hold_waiting(self.journal, run_id)
         try:
             recorded = await self.journal.reading(load, self.journal, run_id)
             pending = recorded.past.pending
@@ -198,22 +195,6 @@ class Engine:
                 await record_answer(self.journal, run_id, call_id, pending[call_id]["args_digest"], answer, by)
         finally:
             lease.release()
-
-    async def _hold_waiting(self, run_id: str) -> Held:
-        """The lease of a run that waits. Its worker gives it back a moment after it has recorded that it does, and so does
-        somebody else who answers at the same time.
-        """
-        deadline = time.monotonic() + GIVEN_BACK_SECONDS
-        while True:
-            try:
-                return await self.journal.hold(run_id)
-            except RunBusy:
-                if time.monotonic() > deadline or await asyncio.to_thread(self._last_kind, run_id) not in ("suspended", "answer"):
-                    raise
-            await asyncio.sleep(0.02)
-
-    def _last_kind(self, run_id: str) -> str:
-        return self.journal.records(run_id, after=self.journal.head(run_id).records - 1)[-1].kind
 
     async def resume(self, run_id: str) -> None:
         """Let a worker go on with a run that ended in an error, or could not be carried on. Asking twice is asking once."""

@@ -34,7 +34,7 @@ def file_of(where: Any) -> Any:
     return path
 
 
-_ADDRESS = re.compile(r"[\s'\"]*[a-z][a-z0-9+.-]+:/|.*\bpassword\s*=", re.IGNORECASE | re.DOTALL)
+_ADDRESS = re.compile(r"[\s'\"]*[a-z][a-z0-9+.-]+:/|.*(://|\bpassword\s*=)", re.IGNORECASE | re.DOTALL)
 
 
 __all__ = ["FORMAT", "Fault", "Journal", "PostgresJournal", "Record", "Store", "file_of", "open_journal", "verify"]

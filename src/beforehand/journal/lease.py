@@ -184,7 +184,7 @@ def _is_open_elsewhere(database: Path | None) -> bool:
     if fcntl is None or database is None:
         return False
     try:
-        file = os.open(database, os.O_RDONLY | os.O_CLOEXEC)
+        file = os.open(database, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # no file at all, but a pipe, would have it wait
     except OSError:  # there is none yet
         return False
     try:

@@ -17,7 +17,7 @@ from .layout import FILE_FORMAT, LAYOUTS, TABLE, Layout
 from .lease import Leases
 from .readonly import connect_readonly
 from .total import TOTAL, is_key, no_key, packed, seal_of_facts, wrong_key
-from .unfinished import COUNT, WHY, fold, is_unfinished, log_of
+from .unfinished import COUNT, WHY, drop, fold, log_of
 
 logger = logging.getLogger("beforehand")
 
@@ -132,7 +132,7 @@ def _first_write(db: sqlite3.Connection, path: Path, alone: bool, *statements: s
     used = alone and log.exists() and log.stat().st_size > 0
     db.execute("BEGIN IMMEDIATE")
     try:
-        if used and (frames := fold(path)) is not None and is_unfinished(log, frames):
+        if used and (frames := fold(path)) is not None and drop(log, frames):
             logger.warning("the journal %s: what was written to it last is not whole, %s: dropped", path, WHY)
             statements = (COUNT, *statements) if statements else ()
         for statement in statements:

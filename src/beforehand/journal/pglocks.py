@@ -23,6 +23,8 @@ class Locks:
         self.held: dict[tuple[int, int], str] = {}
         self.lost: set[int] = set()
         """Rows of runs that somebody else may go on with by now, though they are held here."""
+        self._reached: dict[int, int] = {}
+        """How many records the runs held here have, by row, as far as this process has written them."""
         self._where = where
         self._missing: set[tuple[int, int]] = set()
         """Locks that could not be taken back, and are tried again."""
@@ -74,6 +76,7 @@ class Locks:
             db.execute("SELECT pg_advisory_unlock(%s, %s)", (kind, number))
             if kind == RUN_LOCK:
                 self.lost.discard(number)
+                self._reached.pop(number, None)
 
         if self.held.get((kind, number)) == name:
             self._let_go.add((kind, number))
@@ -92,6 +95,11 @@ class Locks:
         """Give back a run's lease that was taken for somebody who does not wait any more."""
         del self.held[RUN_LOCK, row]
         db.execute("SELECT pg_advisory_unlock(%s, %s)", (RUN_LOCK, row))
+
+    def reached(self, row: int, records: int) -> None:
+        """A run has so many records now, all of which are known here."""
+        if (RUN_LOCK, row) in self.held:
+            self._reached[row] = records
 
     def take_missing(self, db: Any) -> None:
         self._missing -= {lock for lock in self._missing if lock not in self.held or _lock(db, *lock)}
@@ -113,6 +121,7 @@ class Locks:
                 time.sleep(0.1)
         self.lost.update(number for kind, number in missing if kind == RUN_LOCK)
         self._missing = {lock for lock in missing if lock[0] != RUN_LOCK}
+        self._lose_what_went_on(db, outer)
 
     def _not_taken(self, db: Any, missing: set[tuple[int, int]], outer: Mapping[int, str | None]) -> set[tuple[int, int]]:
         """Take what is free of these, and give the rest. A run inside another one is taken only with that: who has the outer one
@@ -126,6 +135,25 @@ class Locks:
                 away.add(self.held[kind, number])
         return left
 
+    def _lose_what_went_on(self, db: Any, outer: Mapping[int, str | None]) -> None:
+        """A run that was free may be one that somebody else has gone on with, and left again, without going into what is inside
+        it here: that would go on with what he takes for over. (Who has nothing inside notices as he writes to the run.)
+        """
+        around = set(outer.values())
+        known = [(row, n) for row, n in self._reached.items() if self.held[RUN_LOCK, row] in around and row not in self.lost]
+        if not known:
+            return
+        query = """
+            SELECT DISTINCT run FROM beforehand.records JOIN unnest(%s::bigint[], %s::bigint[]) AS known (row, records)
+            ON run = row AND n > known.records WHERE kind = 'resumed'"""
+        gone = {row for (row,) in db.execute(query, [list(column) for column in zip(*known, strict=True)]).fetchall()}
+        away = {self.held[RUN_LOCK, row] for row in gone}
+        for row in sorted(outer, key=lambda row: len(self.held[RUN_LOCK, row])):  # what is inside has the longer id
+            if row not in self.lost and (row in gone or outer[row] in away):
+                away.add(self.held[RUN_LOCK, row])
+                self.lost.add(row)
+                db.execute("SELECT pg_advisory_unlock(%s, %s)", (RUN_LOCK, row))
+
     def _look_up_runs(self, db: Any) -> dict[int, str | None]:
         """The runs that those held are inside of, by row. A server that lost its last commits gives their rows to other runs:
         those are forgotten.
@@ -137,6 +165,7 @@ class Locks:
             if (number, self.held[RUN_LOCK, number]) not in found:
                 del self.held[RUN_LOCK, number]
                 self.lost.discard(number)
+                self._reached.pop(number, None)
         return {row: parent for (row, _), parent in found.items()}
 
 

@@ -64,7 +64,8 @@ def shown(url: str) -> str:
         if "@" in after or (at and ("/" in before or "?" in before)):
             raise psycopg().ProgrammingError
         parts = psycopg().conninfo.conninfo_to_dict(url)
-        if not all([port.isdigit() or not port for port in str(parts.get("port") or "").split(",")]):
+        ports = str(parts.get("port") or "").split(",")
+        if not all([not port or (port.isdecimal() and len(port) < 6 and int(port) < 1 << 16) for port in ports]):
             raise psycopg().ProgrammingError
     except psycopg().Error:
         raise ConfigError(

@@ -317,6 +317,7 @@ class Writer:
         for plan in plans:
             if plan.head.row in moved or self._written(plan):
                 plan.settle()
+                self.locks.reached(plan.head.row, plan.count)
             else:
                 again += [job for job in plan.jobs if not job.future.done()]
         return again

@@ -5,9 +5,9 @@ SQLite passes over it without a word, so it is looked for before something else 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 COUNT = "INSERT INTO journal VALUES ('unfinished', 1) ON CONFLICT (name) DO UPDATE SET value = value + 1"
@@ -24,17 +24,31 @@ def log_of(path: Path) -> Path:
 
 
 def fold(path: Path) -> int | None:
-    """Move what is whole in the log into the file. Returns how many frames of it are; `None` if somebody else is at it."""
+    """Move what is whole in the log into the file. Returns how many frames of it are; `None` if that cannot be said now."""
     try:
-        with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as db:
+        with contextlib.closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as db:
             busy, frames, _ = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
     except sqlite3.OperationalError:  # locked, or the disk is full
         return None
-    return None if busy else max(frames, 0)
+    return None if busy or frames < 0 else int(frames)
 
 
-def is_unfinished(log: Path, frames: int) -> bool:
-    """Whether something of this log stands behind its first `frames` that are whole. Nobody may be writing meanwhile.
+def drop(log: Path, frames: int) -> bool:
+    """Take away what of this log stands behind its first `frames` that are whole. Whether there was something. Nobody may be
+    writing meanwhile: who reads it reads what is whole.
+
+    Where it stayed, whoever opens the journal next would find what is not written over by then, and tell of it again.
+    """
+    end = _end_of_whole(log, frames)
+    if end is None:
+        return False
+    with contextlib.suppress(OSError):  # it is told again, then
+        os.truncate(log, end)
+    return True
+
+
+def _end_of_whole(log: Path, frames: int) -> int | None:
+    """Where what is whole ends, in a log that has something unfinished behind that.
 
     A log that was begun anew still has frames of the one before behind its own: those bear another mark. Zeros are where
     the disk had room for what did not come.
@@ -44,10 +58,11 @@ def is_unfinished(log: Path, frames: int) -> bool:
         header = file.read(_HEADER)
         step = _FRAME_HEADER + int.from_bytes(header[8:12], "big")
         if int.from_bytes(header[:4], "big") not in _MAGIC or step == _FRAME_HEADER:
-            return size > 0
-        for at in range(_HEADER + frames * step, size, step):
+            return 0 if size > 0 else None
+        end = _HEADER + frames * step
+        for at in range(end, size, step):
             file.seek(at)
             found = file.read(_FRAME_HEADER)
             if len(found) < 16 or found[8:16] == header[16:24] or not any(found):
-                return True
-    return False
+                return end
+    return None
