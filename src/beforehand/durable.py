@@ -20,7 +20,7 @@ from .ids import run_id_problem
 from .journal.chain import Record, seal
 from .journal.codec import message_of, read, read_error
 from .journal.details import kept, kept_all
-from .journal.families import decisions_in, decisions_inside
+from .journal.families import decisions_in, decisions_inside, fired_inside
 from .journal.fingerprint import differences, of_tool, prints_of
 from .journal.log import RunLog
 from .journal.opening import RunExists
@@ -313,6 +313,9 @@ async def _begin_again(run: RunState, recorded: Recorded) -> None:
     run.queues.steering_mode, run.queues.follow_up_mode = past.start["queue_modes"]
     log = RunLog(recorded.journal, recorded.head, past)
     log.inside = await recorded.journal.reading(decisions_inside, recorded.journal, recorded.run_id, past)
+    of_agents = await recorded.journal.reading(fired_inside, recorded.journal, recorded.run_id, past, run.plan.tools)
+    for rules, fired in of_agents:
+        rules.restore_counts(fired)
     _intake(run, log, past.start["prompts"])
     log.add("resumed", {"pid": os.getpid(), "changed": changed, **more})
     await log.write()

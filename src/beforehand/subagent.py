@@ -34,6 +34,7 @@ def delegate(agent: Any, name: str, description: str, *, inherit: bool, events: 
 
     run.__dict__["inherits"] = inherit  # `beforehand hooks` lists those that waive it
     run.__dict__["_inside"] = inside  # a run that goes on sees whether they have changed
+    run.__dict__["_plan"] = agent.plan  # and lets its rules count on
     # With a journal the child's run is recorded too, and goes on from its record: to call it again repeats nothing.
     return tool(name=name, description=description, replay="safe")(run)
 

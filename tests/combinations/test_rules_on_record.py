@@ -152,3 +152,34 @@ async def test_a_rule_fires_inside_a_sub_agent_as_often_as_it_may_however_often_
                 limit = [r["firings"] for r in again.get_json_hooks() if r["label"] == "limited"]
                 over = any(r.run_id == "R" and r.kind == "end" for r in records[:end])
                 assert limit == [2] or over, f"{end}: {records[end - 1].kind}"
+
+
+@pytest.mark.parametrize("deep", [False, True], ids=["in a sub-agent", "in one of that"])
+async def test_a_rule_of_a_sub_agent_fires_as_often_as_it_may_however_often_the_run_is_cut(tmp_path: Path, deep: bool) -> None:
+    """It keeps two calls from running, and lets the third one pass, though those before are over."""
+    folder = rules(tmp_path, {**LIMITED["tool"], "regex": "1", "label": "limited", "maxTriggers": 2})
+
+    def once(name: str, args: dict[str, Any]) -> FunctionModel:
+        calls = [tool_call(name, args, id="k")]
+        return FunctionModel(lambda request: text("done") if any(m.role == "tool" for m in request.messages) else calls)
+
+    def go_on(request: Any) -> Any:
+        done = sum(m.role == "tool" for m in request.messages)
+        return tool_call("sub", {"prompt": "p"}, id=f"c{done}") if done < 3 else text("done")
+
+    def agent(world: World) -> Agent:
+        inner = Agent(model=once("work", {"x": 1}), tools=[work(world)], hooks=[folder])
+        if deep:
+            inner = Agent(model=once("deeper", {"prompt": "p"}), tools=[inner.as_tool("deeper", "It works.")])
+        return Agent(model=FunctionModel(go_on), tools=[inner.as_tool("sub", "It works.")], journal=world.journal)
+
+    whole = World(tmp_path / "whole.db")
+    assert (await agent(whole).run("go", run_id="R")).error is None
+    assert len(whole.effects) == 1
+    records, of = all_records(tmp_path / "whole.db"), parents(tmp_path / "whole.db")
+    for k in [k for k, r in enumerate(records, 1) if r.kind == "outcome" and r.run_id == "R"]:
+        cut(records[:k], of, tmp_path / f"{k}.db").close()
+        again = World(tmp_path / f"{k}.db")
+        await agent(again).resume("R")
+        begun = [r for r in all_records(tmp_path / f"{k}.db") if r.kind == "intent" and r.data["name"] == "work"]
+        assert len(begun) == 1, f"cut after record {k}"

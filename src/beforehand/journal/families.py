@@ -1,7 +1,8 @@
-"""What was decided in a run and in the runs of sub-agents that were made inside its calls."""
+"""What was decided in a run and in the runs of sub-agents that were made inside its calls, and how often rules fired there."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..events import DecisionRecord
@@ -31,3 +32,19 @@ def decisions_inside(journal: Any, run_id: str, past: Past) -> dict[str, list[De
         call_id: decisions_in(journal, child, read_past(journal.records(child)))
         for call_id in over if (child := f"{run_id}/{call_id}") in children
     }  # fmt: skip
+
+
+def fired_inside(journal: Any, run_id: str, past: Past, tools: Sequence[Any]) -> list[tuple[Any, Mapping[str, int]]]:
+    """The rules of sub-agents with how often they had fired in calls that are over. `tools` are those of the run's agent."""
+    agents = {tool.name: plan for tool in tools if (plan := getattr(tool.unguarded, "_plan", None)) is not None}
+    children = journal.children(run_id) if agents else {}
+    found: list[tuple[Any, Mapping[str, int]]] = []
+    for call_id, call in past.calls.items():
+        plan, child = agents.get(call.name or ""), f"{run_id}/{call_id}"
+        if plan is None or call.outcome is None or child not in children:
+            continue
+        then = read_past(journal.records(child))
+        if plan.hooks.rules is not None:
+            found.append((plan.hooks.rules, then.fired))
+        found += fired_inside(journal, child, then, plan.tools)
+    return found
