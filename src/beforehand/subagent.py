@@ -111,6 +111,11 @@ class _Counters:
         found: dict[str, int] = {} if own is None else own.counts()
         return found if around is None else {**found, **{AROUND + key: n for key, n in around.counts().items()}}
 
+    def recorded(self, run_id: str, call_id: str) -> None:
+        for rules in (self._own.rules, self._around.rules):
+            if rules is not None:
+                rules.recorded(run_id, call_id)
+
     def restore_counts(self, counts: Mapping[str, int]) -> None:
         if self._own.rules is not None:
             self._own.rules.restore_counts({key: n for key, n in counts.items() if not key.startswith(AROUND)})

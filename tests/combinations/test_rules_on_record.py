@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -183,3 +184,50 @@ async def test_a_rule_of_a_sub_agent_fires_as_often_as_it_may_however_often_the_
         await agent(again).resume("R")
         begun = [r for r in all_records(tmp_path / f"{k}.db") if r.kind == "intent" and r.data["name"] == "work"]
         assert len(begun) == 1, f"cut after record {k}"
+
+
+async def test_what_a_rule_fired_for_a_call_counts_from_when_that_is_on_record(tmp_path: Path) -> None:
+    """Of two calls side by side one is decided, and the other is with a slow hook when the process ends: it is asked again."""
+    limited = {"target": "tool", "event": "before", "tools": ["danger"], "label": "limited", "maxTriggers": 2, "actions": BLOCK}
+    folder = rules(tmp_path, limited)
+    ran: list[str] = []
+
+    def agent(place: Path) -> Agent:
+        fired, decided = asyncio.Event(), asyncio.Event()
+
+        async def slow(call: Any) -> None:
+            if call.call_id.endswith("/2"):
+                fired.set()
+                await decided.wait()
+            else:
+                await fired.wait()
+
+        @tool(replay="safe")
+        async def both(ctx: ToolContext) -> str:
+            async def first() -> str:
+                result = await ctx.call_tool("danger", {"q": "a"})
+                decided.set()
+                return result.text
+
+            async def second() -> str:
+                return (await ctx.call_tool("danger", {"q": "b"})).text
+
+            calls = [asyncio.ensure_future(first()), asyncio.ensure_future(second())]
+            return " ".join([await call for call in calls])
+
+        @tool
+        async def danger(q: str) -> str:
+            ran.append(q)
+            return "done"
+
+        hooks = [folder, Hook(seam="before_tool_call", fn=slow, tools=("danger",), name="slow", order=9, where="here")]
+        model = FunctionModel(lambda r: text("end") if any(m.role == "tool" for m in r.messages) else tool_call("both", {}))
+        return Agent(model=model, tools=[both, danger], hooks=hooks, journal=World(place).journal)
+
+    await agent(tmp_path / "whole.db").run("go", run_id="R")
+    assert ran == []
+    records, of = all_records(tmp_path / "whole.db"), parents(tmp_path / "whole.db")
+    for k in range(2, len(records)):
+        cut(records[:k], of, tmp_path / f"{k}.db").close()
+        await agent(tmp_path / f"{k}.db").resume("R")
+        assert ran == [], f"cut after record {k} ({records[k - 1].kind})"

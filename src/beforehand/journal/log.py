@@ -193,7 +193,7 @@ class RunLog(Stored):
             data |= write_ruling(run, seam, ruling, self.intake.keep, self.journal.raw)
             if self.intake.passes(seam, ruling):
                 data["prompts"] = kept_all(ruling.context.messages)
-        if fired := self._new_counts(run):
+        if fired := self._new_counts(run, call_id):
             data["fired"] = fired
         if not beside and (lambdas := self.names.ruled(run, call_id)):
             data["lambdas"] = lambdas
@@ -206,10 +206,12 @@ class RunLog(Stored):
         self._open.pop((seam, call_id), None)
         self._joins.pop(call_id, None)
 
-    def _new_counts(self, run: Any) -> dict[str, int]:
+    def _new_counts(self, run: Any, call_id: str | None = None) -> dict[str, int]:
         rules = run.plan.hooks.rules
         if rules is None:
             return {}
+        if call_id is not None:
+            rules.recorded(run.run_id, call_id)
         new = {key: n for key, n in rules.counts().items() if n != self._fired.get(key, 0)}
         self._fired.update(new)
         return new
@@ -322,7 +324,7 @@ class RunLog(Stored):
             data["queued"] = [effect for _, effects in queued for effect in effects]
         if self.journal.raw and raw is not None and raw is not call.result:
             data["raw"] = kept(raw)
-        if fired := self._new_counts(run):  # inside the call, in a sub-agent
+        if fired := self._new_counts(run, call.id):  # inside the call, in a sub-agent
             data["fired"] = fired
         self._results[call.id] = call.result
         self._calls += 1

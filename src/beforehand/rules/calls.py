@@ -75,7 +75,7 @@ class Gate:
         found = True if self._quick else _before(rule, call.args)
         if found is False or rule.counter.spent():
             return None
-        rule.count()
+        rule.count(call)
         variables = rule.variables({"event": "before", "name": call.name, "args": call.args}, found)
         return settle("before_tool_call", run_acts(self._acts, variables))
 
@@ -111,7 +111,7 @@ class Shaper:
         found = _before(rule, call.args)
         if found is False or rule.counter.spent():
             return None
-        rule.count()
+        rule.count(call)
         return self._variables(call, found)
 
     def _variables(self, call: CallDraft, found: Match | bool) -> dict[str, Any]:
@@ -189,7 +189,7 @@ class After:
         if outcome.partial:  # progress, not the result: it is covered up where the result would be, and nothing is counted
             decisions = run_acts(self._verdicts, variables)
         else:
-            rule.count()
+            rule.count(outcome)
             decisions = run_acts(self._acts, variables)
         if self._replaces and not any(isinstance(d, Interrupt) for d in decisions):
             decisions.append(self._replaced(outcome, shared))

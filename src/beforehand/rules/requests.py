@@ -107,7 +107,7 @@ class RequestRule:
         rule, variables = self.rule, None
         match = self._match(system, messages)
         if match is not None and not rule.counter.spent():
-            rule.count()
+            rule.count(context)
             variables = self._variables(context, match)
         if stage != "alone":
             self._fired.put(_of(context), variables)

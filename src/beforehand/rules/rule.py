@@ -31,11 +31,13 @@ NOTES: tuple[type, ...] = (schema.Log, schema.Warn, schema.Info, schema.Debug)
 class Counter:
     """How often a rule has fired in all runs of an agent, and how often it may. A reload hands it on if the rule stays."""
 
-    __slots__ = ("fired", "limit")
+    __slots__ = ("fired", "limit", "unrecorded")
 
     def __init__(self, limit: int | None) -> None:
         self.limit = limit
         self.fired = 0
+        self.unrecorded: dict[tuple[str, str], int] = {}
+        """How often for calls whose ruling is not on record yet, by run and call. A record about another one leaves that out."""
 
     def spent(self) -> bool:
         return self.limit is not None and self.fired >= self.limit
@@ -101,8 +103,13 @@ class Rule:
             found.update(groups_of(match))
         return found
 
-    def count(self) -> None:
-        self.counter.fired += 1
+    def count(self, context: Any = None) -> None:
+        """The rule has fired, for a call where one is given."""
+        counter = self.counter
+        counter.fired += 1
+        if counter.limit is not None and hasattr(context, "call_id") and context.run._run.journal is not None:
+            call = context.run.run_id, context.call_id
+            counter.unrecorded[call] = counter.unrecorded.get(call, 0) + 1
 
 
 # --- actions -------------------------------------------------------------------------------------

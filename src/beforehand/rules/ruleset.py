@@ -49,8 +49,15 @@ class RuleSet:
         ]  # fmt: skip
 
     def counts(self) -> dict[str, int]:
-        """How often each rule with `maxTriggers` has fired, by what tells it apart: file, position and label."""
-        return {key: rule.counter.fired for key, rule in self._limited}
+        """How often each rule with `maxTriggers` has fired, by what tells it apart: file, position and label. What is not
+        `recorded` yet is left out.
+        """
+        return {key: rule.counter.fired - sum(rule.counter.unrecorded.values()) for key, rule in self._limited}
+
+    def recorded(self, run_id: str, call_id: str) -> None:
+        """What rules have decided about a call is on record from now on."""
+        for _, rule in self._limited:
+            rule.counter.unrecorded.pop((run_id, call_id), None)
 
     def restore_counts(self, counts: Mapping[str, int]) -> None:
         """Go on counting from here, where that is more than was counted in this process."""
