@@ -94,6 +94,7 @@ class Locks:
     def drop(self, db: Any, row: int) -> None:
         """Give back a run's lease that was taken for somebody who does not wait any more."""
         del self.held[RUN_LOCK, row]
+        self._reached.pop(row, None)
         db.execute("SELECT pg_advisory_unlock(%s, %s)", (RUN_LOCK, row))
 
     def reached(self, row: int, records: int) -> None:
