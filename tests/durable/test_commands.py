@@ -236,7 +236,6 @@ class TestWrong:
         ("option", "why"),
         [
             ("sslmode=sometimes", 'invalid sslmode value: "sometimes"'),
-            ("port=99999", 'invalid port number: "99999"'),
             ("keepalives_idle=x", 'invalid integer value "x" for connection option "keepalives_idle"'),
         ],
     )
@@ -244,6 +243,11 @@ class TestWrong:
         for words in (("submit", "a", "go"), ("worker", "--agents", str(SERVED))):
             said = self.said(JournalError.exit_code, *words, "--database-url", f"postgresql://me:secret@127.0.0.1/runs?{option}")
             assert said.endswith(f"cannot be used: {why}")
+
+    def test_a_port_that_is_none_may_be_a_password_and_is_not_shown(self):
+        for words in (("submit", "a", "go"), ("worker", "--agents", str(SERVED))):
+            said = self.said(2, *words, "--database-url", "postgresql://me:secret@127.0.0.1/runs?port=99999")
+            assert said.startswith("error: the database URL cannot be read: expected postgresql://USER:PASSWORD@HOST:PORT/DATABASE")
 
     @on_files
     def test_a_file_in_a_folder_that_is_not_there(self, tmp_path):
