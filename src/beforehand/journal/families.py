@@ -36,7 +36,7 @@ def decisions_inside(journal: Any, run_id: str, past: Past) -> dict[str, list[De
 
 def fired_inside(journal: Any, run_id: str, past: Past, tools: Sequence[Any]) -> list[tuple[Any, Mapping[str, int]]]:
     """The rules of sub-agents with how often they had fired in calls that are over. `tools` are those of the run's agent."""
-    agents = {tool.name: plan for tool in tools if (plan := getattr(tool.unguarded, "_plan", None)) is not None}
+    agents = _agents_with_rules(tools)
     children = journal.children(run_id) if agents else {}
     found: list[tuple[Any, Mapping[str, int]]] = []
     for call_id, call in past.calls.items():
@@ -48,3 +48,9 @@ def fired_inside(journal: Any, run_id: str, past: Past, tools: Sequence[Any]) ->
             found.append((plan.hooks.rules, then.fired))
         found += fired_inside(journal, child, then, plan.tools)
     return found
+
+
+def _agents_with_rules(tools: Sequence[Any]) -> dict[str, Any]:
+    """The plans of the agents among these tools that have rules, or such agents among their own tools."""
+    plans = {tool.name: plan for tool in tools if (plan := getattr(tool.unguarded, "_plan", None)) is not None}
+    return {name: plan for name, plan in plans.items() if plan.hooks.rules is not None or _agents_with_rules(plan.tools)}
