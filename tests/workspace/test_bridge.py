@@ -1,6 +1,9 @@
 """What a lambda reaches through `adf`, in a real sandbox."""
 
 import asyncio
+import contextlib
+import fcntl
+import os
 import threading
 
 import pytest
@@ -115,6 +118,67 @@ async def test_a_text_that_is_protected_while_it_is_edited_is_not_written(place)
     with pytest.raises(BridgeRefused, match="PROTECTION_DENIED"):
         await editing
     assert (place / "long.txt").read_text() == LONG
+
+
+@contextlib.contextmanager
+def locked_by_another(folder):
+    """Somebody else is the only writer of the folder, until what is yielded is set: whether it was, in time, is in the list."""
+    locked, let_go, was_let_go = threading.Event(), threading.Event(), []
+
+    def hold():
+        fd = os.open(folder, os.O_RDONLY)
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        locked.set()
+        was_let_go.append(let_go.wait(30))
+        os.close(fd)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert locked.wait(30)
+    try:
+        yield let_go, was_let_go
+    finally:
+        let_go.set()
+        holder.join()
+
+
+WRITES = [
+    ("fs_write", {"path": "a.txt", "content": "new"}), ("fs_write", {"path": "a.txt", "mode": "append", "content": "new"}),
+    ("fs_write", {"path": "a.txt", "mode": "edit", "edits": [{"old_text": "old", "new_text": "new"}]}),
+    ("sys_set_meta", {"key": "k", "value": 2}), ("sys_set_meta", {"key": "k", "delta": 1}), ("sys_delete_meta", {"key": "k"}),
+    ("authorize_file", {"path": "lib/start.py"}),
+]  # fmt: skip
+
+
+def all_that_is_there(place):
+    return {path: path.read_bytes() for path in place.parent.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(("method", "argument"), WRITES)
+@pytest.mark.parametrize("given_up", [False, True])
+async def test_who_waits_for_another_writer_holds_up_nobody_and_writes_nothing_once_it_has_ended(
+    place, method, argument, given_up
+):  # fmt: skip
+    (place / "a.txt").write_text("old")
+    (place / "lib" / "start.py").write_text("def main(a):\n    return 1\n")
+    workspace = Workspace(place)
+    workspace.change_meta(lambda values: values.update(k=1))
+    bridge, before = replace(bridge_of(workspace), authorized=True), all_that_is_there(place)
+    with locked_by_another(place.parent if method == "authorize_file" else place) as (let_go, was_let_go):
+        writing = asyncio.ensure_future(bridge(method, argument))
+        for _ in range(10):
+            assert (await bridge("fs_read", {"path": "a.txt"}))["content"] == "old"
+            await asyncio.sleep(0)
+        assert not writing.done() and all_that_is_there(place) == before
+        if given_up:
+            writing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await writing
+        let_go.set()
+        if not given_up:
+            await writing
+    assert was_let_go == [True]
+    assert (all_that_is_there(place) == before) is given_up
 
 
 async def test_edits_stop_when_nobody_waits_for_them(place):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextvars import ContextVar
 from pathlib import Path as FilePath
 
 from .places import Malformed, Place
@@ -35,17 +37,58 @@ def read_utf8(file: FilePath) -> str:
         raise Malformed(place, "the file is not UTF-8 here") from None
 
 
+LONGEST_NAP = 0.05
+"""Seconds between two looks at a lock that somebody else holds."""
+
+_whose_turn: ContextVar[FilePath | None] = ContextVar("beforehand_whose_turn", default=None)
+"""The folder that the code at work is the only writer of already."""
+
+
 @contextlib.contextmanager
 def only_writer(folder: FilePath) -> Iterator[None]:
     """One at a time, of all processes that write files of this folder and wait here for their turn."""
+    if _whose_turn.get() == folder:
+        yield
+        return
+    with _lock_of(folder) as lock:
+        lock(False)
+        yield
+
+
+@contextlib.asynccontextmanager
+async def in_turn(folder: FilePath) -> AsyncIterator[None]:
+    """`only_writer` on an event loop, which goes on while this waits: whoever holds the lock may have been stopped, or hang.
+    A cancellation ends the waiting. What is done in here awaits nothing."""
+    nap = 0.001
+    with _lock_of(folder) as lock:
+        while not lock(True):
+            await asyncio.sleep(nap)
+            nap = min(2 * nap, LONGEST_NAP)
+        before = _whose_turn.set(folder)
+        try:
+            yield
+        finally:
+            _whose_turn.reset(before)
+
+
+@contextlib.contextmanager
+def _lock_of(folder: FilePath) -> Iterator[Callable[[bool], bool]]:
+    """Takes the lock, at once or not at all if that is asked for, and says whether it has it. Let go at the end."""
     try:
         import fcntl
     except ImportError:  # pragma: no cover - where there is no such lock the last writer wins
-        yield
+        yield lambda at_once: True
         return
+
+    def take(at_once: bool) -> bool:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB if at_once else fcntl.LOCK_EX)
+        except BlockingIOError:
+            return False
+        return True
+
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
+        yield take
     finally:
         os.close(fd)

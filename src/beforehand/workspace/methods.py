@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
 from ..detach import in_thread
-from ..documents.files import only_writer
+from ..documents.files import in_turn
 from ..errors import ConfigError
 from ..frozen import surely_json, thaw
 from ..sandbox import BridgeRefused
@@ -86,7 +86,7 @@ async def fs_write(place: Place, argument: Mapping[str, Any]) -> Any:
         _changeable(place, path)
     else:
         text = text_of(argument, "content")
-    with only_writer(workspace.folder.root):
+    async with in_turn(workspace.folder.root):
         if mode == "append":
             with suppress(FileNotFoundError):
                 text = _decoded(path, workspace.read(path)) + text
@@ -159,7 +159,7 @@ async def set_meta(place: Place, argument: Mapping[str, Any]) -> Any:
         meta[key] = _sum(old, delta)
         return meta[key]
 
-    return place.workspace.change_meta(change)
+    return await _changed(place, change)
 
 
 def _sum(old: float, delta: float) -> float:
@@ -172,9 +172,14 @@ def _sum(old: float, delta: float) -> float:
     raise BridgeRefused("INVALID_INPUT", "the delta makes it no number, or a larger one than JSON is sure to hold")
 
 
+async def _changed(place: Place, change: Callable[[dict[str, Any]], Any]) -> Any:
+    async with in_turn(place.workspace.folder.root):
+        return place.workspace.change_meta(change)
+
+
 async def delete_meta(place: Place, argument: Mapping[str, Any]) -> Any:
     key = text_of(argument, "key")
-    return place.workspace.change_meta(lambda meta: meta.pop(key, _ABSENT) is not _ABSENT)
+    return await _changed(place, lambda meta: meta.pop(key, _ABSENT) is not _ABSENT)
 
 
 _ABSENT = object()
@@ -198,8 +203,9 @@ def event_name(argument: Mapping[str, Any]) -> str:
 
 
 async def authorize_file(place: Place, argument: Mapping[str, Any]) -> Any:
-    path = text_of(argument, "path")
+    path, authority = text_of(argument, "path"), place.workspace.authority
     try:
-        return {"path": path, "sha256": place.workspace.authority.authorize(path)}
+        async with in_turn(authority.file.parent):
+            return {"path": path, "sha256": authority.authorize(path)}
     except ConfigError as error:
         raise BridgeRefused("INVALID_INPUT", str(error)) from None
