@@ -89,6 +89,12 @@ async def test_a_bridge_call_with_two_arguments_is_refused():
         await run("async def main(a):\n    await adf.fs_read('a', 'b')")
 
 
-async def test_a_function_that_is_missing_is_told_so_whatever_its_name():
-    with pytest.raises(LambdaMissing, match=r"lib/x\.py:input: has no function 'input'"):
-        await run("def main(a):\n    return 1", function="input")
+@pytest.mark.parametrize("name", ["input", "print", "len", "sorted", "dict"])
+async def test_a_function_that_is_missing_is_told_so_whatever_its_name(name):
+    """One that Python has by itself is none of the file's: `print` would let everything pass."""
+    with pytest.raises(LambdaMissing, match=rf"lib/x\.py:{name}: has no function '{name}'"):
+        await run("def main(a):\n    return 1", function=name)
+
+
+async def test_a_function_of_the_file_may_have_the_name_of_one_that_python_has():
+    assert (await run("def filter(a):\n    return 'mine'", function="filter")).value == "mine"

@@ -5,7 +5,7 @@ import re
 import pytest
 from sandbox.sandboxed import run, spare_after_a_call
 
-from beforehand.sandbox import LambdaRaised, LambdaUnsupported
+from beforehand.sandbox import LambdaMissing, LambdaRaised, LambdaUnsupported
 
 WAYS = {
     "exported": "export function main() { return 1 }",
@@ -19,6 +19,16 @@ WAYS = {
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_function_is_found_however_it_is_written(way):
     assert (await run(WAYS[way], language="ts")).value == 1
+
+
+@pytest.mark.parametrize("written", ["export default function (a) { return a.n }", "export default async ({ n }) => n"])
+async def test_a_default_export_is_called_default(written):
+    assert (await run(written, {"n": 1}, language="ts", function="default")).value == 1
+
+
+async def test_a_file_without_a_default_export_is_told_so():
+    with pytest.raises(LambdaMissing, match=r"lib/x\.ts:default: has no function 'default'"):
+        await run(WAYS["exported"], language="ts", function="default")
 
 
 async def test_types_are_taken_away_and_lines_stay():

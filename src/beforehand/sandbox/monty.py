@@ -36,6 +36,7 @@ _LARGE = 65_536
 _PREPARE = "import adf\n_type = type"  # a lambda may have something of its own that it calls `type`
 _CALL = """
 import json as _json
+if '{function}' not in locals(): raise NameError('{function}')
 _value = {function}(_json.loads(_argument))
 if _type(_value).__name__ == 'coroutine': _value = await _value
 _json.dumps(_value, ensure_ascii=False, allow_nan=False)

@@ -194,6 +194,7 @@ const missing = /[Ee]xport '.*' is not defined|Undefined export|does not provide
 async function load(source, name, type) {
   const options = { type };
   if (!source.startsWith("#!")) source = ";" + source; // so that no comment comes first, see above
+  if (name === "default") return (await import(URL.createObjectURL(new Blob([source], options)))).default; // no name to export
   const marked = URL.createObjectURL(new Blob([source + "\nexport { " + name + " as __lambda };\n"], options));
   try {
     return (await import(marked)).__lambda;
