@@ -75,6 +75,17 @@ LONG = "".join(f"<{n:06}>" for n in range(130_000))
 """More text than two edits look through on the event loop."""
 
 
+async def test_a_line_ends_where_editors_end_it_and_nowhere_else(place):
+    lines = ["page one\fpage two\u2028still two\x85\x1c\x0b\r\n", "second\n", "third"]
+    (place / "a.txt").write_bytes("".join(lines).encode())
+    bridge = bridge_of(Workspace(place))
+    for number, line in enumerate(lines, 1):
+        found = await bridge("fs_read", {"path": "a.txt", "start_line": number, "end_line": number})
+        assert found["content"] == line
+    assert (await bridge("fs_read", {"path": "a.txt", "start_line": 2}))["content"] == "second\nthird"
+    assert (await bridge("fs_read", {"path": "a.txt", "start_line": 4}))["content"] == ""
+
+
 def edits(*numbers):
     return [{"old_text": f"<{n:06}>", "new_text": f"[{n}]"} for n in numbers]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from io import StringIO
 from typing import Any, Protocol
 
 from ..detach import in_thread
@@ -51,7 +52,7 @@ async def fs_read(place: Place, argument: Mapping[str, Any]) -> Any:
         if line is not None and (isinstance(line, bool) or not isinstance(line, int) or line < 1):
             raise BridgeRefused("INVALID_INPUT", f"{name!r} must be a line number, at least 1")
     if first is not None or last is not None:
-        text = "".join(text.splitlines(keepends=True)[(first or 1) - 1 : last])
+        text = "".join(list(StringIO(text, newline="\n"))[(first or 1) - 1 : last])  # lines as editors count them, and no others
     authority = place.workspace.authority
     standing = {"protection": authority.protection(path), "authorized": authority.is_authorized(path, data)}
     return {"path": path, "content": text, "size": len(data), **standing}
