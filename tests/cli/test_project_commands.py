@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from beforehand.config import read_project
+from beforehand.settings import ProjectSettings
 from beforehand.workspace import Authority
 from cli.command import beforehand, endpoint, says
 
@@ -190,6 +191,16 @@ def test_the_schema_of_project_files(folder: Path, command: Command) -> None:
     nulls = {"model": None}, {"limits": {"max_turns": None}}
     for wrong in (*nulls, {"modle": 1}, {"pre_llm_hook": {"source": "lib/x.ts", "timeout_ms": 999}}, {"loops": [{"name": "A"}]}):
         assert not validator.is_valid(wrong)
+
+
+def test_what_the_schema_gives_as_a_default_may_be_written_down(folder: Path, command: Command) -> None:
+    """Editors offer it."""
+    fields = json.loads(command("schema", "project").stdout)["$defs"]["ProjectSettings"]["properties"]
+    given = {name: field["default"] for name, field in fields.items() if "default" in field}
+    assert {"limits", "code_execution", "recovery", "context", "loops", "tools"} <= given.keys()
+    file = folder / "other.json"
+    file.write_text(json.dumps(given))
+    assert read_project(file).settings == ProjectSettings()
 
 
 # --- targets ---

@@ -24,7 +24,7 @@ def _without_null(schema: Any) -> Any:
         return [_without_null(item) for item in schema if item != {"type": "null"}]
     if not isinstance(schema, dict):
         return schema
-    kept = {k: _without_null(v) for k, v in schema.items() if not (k == "default" and v is None)}
+    kept = {k: _without_null(v) for k, v in schema.items() if v is not None}
     if "anyOf" in kept and len(kept["anyOf"]) == 1:
         kept |= kept.pop("anyOf")[0]
     return kept
