@@ -302,7 +302,8 @@ async def replay(message: AssistantMessage) -> AsyncIterator[ModelEvent]:
 
 
 def repair(run: RunState) -> None:
-    """Give every call without a result one that says so and each an id of its own, and drop results that answer no call."""
+    """Put every result behind its call, give every call without one a result that says so and each an id of its own, and drop
+    results that answer no call."""
     context = run.context
     if not context.orphans and _only_tail_missing(context):
         for call in list(context.open_calls.values()):
@@ -311,7 +312,7 @@ def repair(run: RunState) -> None:
     mended: list[Message] = []
     due: list[tuple[str, ToolCall]] = []
     used: dict[str, int] = {}
-    for message in context.view():
+    for message in _with_results_moved_up(run, context.view()):
         if isinstance(message, ToolMessage):
             at = next((i for i, (was, _) in enumerate(due) if was == message.tool_call_id), None)
             if at is None:
@@ -328,6 +329,24 @@ def repair(run: RunState) -> None:
                 message, due = _with_own_ids(run, message, used)
         mended.append(message)
     run.separate([*mended, *(_unknown(run, call) for _, call in due)])
+
+
+def _with_results_moved_up(run: RunState, messages: Sequence[Message]) -> list[Message]:
+    """The messages with each result that comes after something else, as when a person has written meanwhile, behind its call."""
+    groups: list[list[Message]] = [[]]  # a message, and the results behind it
+    due: dict[str, list[Message]] = {}
+    for message in messages:
+        if not isinstance(message, ToolMessage):
+            groups.append([message])
+            if isinstance(message, AssistantMessage):
+                due.update([(call.id, groups[-1]) for call in message.tool_calls])
+            continue
+        group = due.pop(message.tool_call_id, groups[-1])
+        if group is not groups[-1]:
+            why = f"the result of call {message.tool_call_id} came after other messages, and is sent right behind the call"
+            run.note("Repaired", why, message.tool_call_id)
+        group.append(message)
+    return [message for group in groups for message in group]
 
 
 def _with_own_ids(

@@ -337,6 +337,44 @@ async def test_f61_a_call_without_a_result_is_repaired_as_an_error_of_unknown_ca
     assert [d.verdict for d in result.decisions] == ["Repaired"] * missing
 
 
+PAID = ToolMessage("1", "pay", "paid 1"), ToolMessage("2", "pay", "paid 2")
+
+SAID_MEANWHILE: dict[str, tuple[list[Message], list[str]]] = {
+    "by_a_person": ([UserMessage("pay"), ASKED, UserMessage("and?"), *PAID], ["1", "2"]),
+    "between_the_results": ([UserMessage("pay"), ASKED, PAID[0], UserMessage("and?"), PAID[1]], ["2"]),
+    "by_a_person_and_the_model": (
+        [UserMessage("pay"), ASKED, UserMessage("and?"), AssistantMessage((Text("Wait."),)), PAID[1], PAID[0]], ["2", "1"],
+    ),
+    "for_the_record": ([UserMessage("pay"), ASKED, CustomMessage("note", "at noon"), *PAID], ["1", "2"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", list(SAID_MEANWHILE))
+@pytest.mark.parametrize("streamed", [False, True], ids=["run", "stream"])
+async def test_a_result_stored_behind_what_was_said_meanwhile_is_still_the_calls_result(how: str, streamed: bool) -> None:
+    stored, late = SAID_MEANWHILE[how]
+    model = ScriptedModel([text("Both were paid."), text("Yes.")])
+    talk = Agent(model=model).conversation(stored)
+    first, second = await say(talk, "was it paid?", streamed=streamed), await say(talk, "sure?", streamed=streamed)
+
+    for request in model.requests:
+        assert sorted(m.text for m in request.messages if isinstance(m, ToolMessage)) == ["paid 1", "paid 2"]
+        assert_results_follow_their_calls(request.messages)
+    for result in (first, second):
+        assert [(d.verdict, d.call_id) for d in result.decisions] == [("Repaired", call_id) for call_id in late]
+    assert list(talk.messages[: len(stored)]) == stored
+
+
+async def test_a_result_is_none_of_an_earlier_call_whose_id_was_used_again() -> None:
+    once = AssistantMessage((ToolCall("1", "pay", '{"n": 1}'),), "tool_calls")
+    model = ScriptedModel([text("I do not know about the first.")])
+    stored = [UserMessage("pay"), once, UserMessage("and?"), once, UserMessage("?"), PAID[0]]
+    await Agent(model=model).conversation(stored).run("x")
+    sent = [m for m in model.requests[0].messages if isinstance(m, ToolMessage)]
+    assert ["not known" in m.text for m in sent] == [True, False]
+    assert_results_follow_their_calls(model.requests[0].messages)
+
+
 def assert_results_follow_their_calls(messages: Sequence[Message]) -> None:
     """As every endpoint wants it: the results of a reply's calls stand right behind it, one for each."""
     waiting: set[str] = set()
