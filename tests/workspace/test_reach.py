@@ -854,6 +854,40 @@ async def test_code_of_an_inner_loop_answers_nothing_and_has_that_loops_tools_al
         assert kept(place) == ["NOT_FOUND", "ran", "ran"]
 
 
+ODD_NAMES = ("get-weather", "2fa", "class")
+"""Names that models may call and Python cannot write."""
+
+
+def named(name):
+    @tool(name=name)
+    async def odd(day: int = 1) -> str:
+        """Do something."""
+        return f"{name} on day {day}"
+
+    return odd
+
+
+@pytest.mark.parametrize(
+    ("others", "found"), [((), "get-weather on day 2"), (("get_weather",), "get_weather on day 2")], ids=["alone", "beside"]
+)
+async def test_tools_may_have_names_that_python_cannot_write(place, others, found):
+    write(place, "x.py", "async def main(c):  # not: adf.class, adf.import\n"
+          "    await adf.sys_set_meta(key='kept', value=await adf.get_weather(day=2))\n    return c['request']")  # fmt: skip
+    gate = Lambda("lib/x.py", seam="before_provider_call", workspace=place, timeout=60)
+    result, _ = await run([gate], [named(name) for name in (*ODD_NAMES, *others)])
+    assert (result.error, kept(place)) == (None, found)
+
+
+async def test_what_is_said_of_a_tool_holds_however_its_name_is_written(place):
+    write(place, "x.py", "async def main(c):\n    try:\n        await adf.get_weather()\n"
+          "    except Exception as error:\n        await adf.sys_set_meta(key='kept', value=str(error)[:24])\n"
+          "    return c['request']")  # fmt: skip
+    workspace = Workspace(place, gates=Gates.of(tools=[ToolSettings(name="get-weather", restricted=True)]))
+    gate = Lambda("lib/x.py", seam="before_provider_call", workspace=workspace, timeout=60)
+    await run([gate], [named("get-weather")])
+    assert kept(place) == "REQUIRES_AUTHORIZED_CODE"
+
+
 # --- attacks -------------------------------------------------------------------------------------
 
 

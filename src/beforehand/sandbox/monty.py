@@ -14,6 +14,7 @@ import os
 import re
 import time
 import weakref
+from keyword import iskeyword
 from typing import Any
 
 import msgspec
@@ -297,4 +298,14 @@ def _adf(worker: MontyWorker, job: Job) -> monty.ExternalModule:
 
         return call
 
-    return monty.ExternalModule({name: method(name) for name in methods_of(job)})
+    return monty.ExternalModule({spelled: method(name) for spelled, name in _spelled(job).items()})
+
+
+def _spelled(job: Job) -> dict[str, str]:
+    """The names of the bridge as Python can write them: `get-weather` is `get_weather`, unless something is called that."""
+    taken, found = frozenset(getattr(job.bridge, "methods", ())), dict[str, str]()
+    for name in methods_of(job):
+        spelled = re.sub(r"\W", "_", name)
+        if spelled.isidentifier() and not iskeyword(spelled) and (spelled == name or spelled not in taken):
+            found.setdefault(spelled, name)
+    return found
