@@ -42,10 +42,18 @@ class Compacted(msgspec.Struct):
 
 
 def cut_point(messages: Sequence[Message], keep: int) -> int:
-    """Where to cut so that about `keep` messages stay and no call is parted from its result."""
+    """Where to cut so that about `keep` messages stay and no call is parted from its result, wherever that stands."""
+    due: dict[str, int] = {}
+    pairs: list[tuple[int, int]] = []
+    for i, message in enumerate(messages):
+        if isinstance(message, AssistantMessage):
+            due.update([(call.id, i) for call in message.tool_calls])
+        elif isinstance(message, ToolMessage) and message.tool_call_id in due:
+            pairs.append((due.pop(message.tool_call_id), i))
     cut = max(0, len(messages) - keep)
-    while 0 < cut < len(messages) and isinstance(messages[cut], ToolMessage):
-        cut -= 1
+    for call, result in reversed(pairs):
+        if call < cut <= result:
+            cut = call
     return cut
 
 

@@ -247,6 +247,22 @@ async def test_a_call_and_its_results_stay_together_wherever_the_cut_falls(keep:
     assert_valid(talk.messages)
 
 
+@pytest.mark.parametrize("said", [UserMessage("meanwhile"), CustomMessage("note", "meanwhile")], ids=["a person", "a record"])
+@pytest.mark.parametrize("keep", range(1, 9))
+async def test_a_result_that_comes_later_stays_with_its_call_too(keep: int, said: Any) -> None:
+    """A result belongs to the last call of its id: the earlier one, which has none, may go."""
+    calls = [AssistantMessage((ToolCall(name, "t", "{}"),), "tool_calls") for name in ("a", "b", "a")]
+    late = [*calls[:1], said, *calls[1:], said, ToolMessage("a", "t", "for a"), said, ToolMessage("b", "t", "for b")]
+    model = ScriptedModel([text("SUMMARY"), text("done")])
+    talk = Agent(model=model).conversation([*PAST, *late])
+    await talk.compact(keep=keep)
+    await talk.run("go on")
+
+    sent = [m for m in model.requests[-1].messages if m.role == "tool"]
+    assert {m.text for m in sent} >= {"for a", "for b"}
+    assert_valid(list(model.requests[-1].messages))
+
+
 # --- beside other work ----------------------------------------------------------------------------
 
 
