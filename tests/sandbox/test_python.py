@@ -96,5 +96,6 @@ async def test_a_function_that_is_missing_is_told_so_whatever_its_name(name):
         await run("def main(a):\n    return 1", function=name)
 
 
-async def test_a_function_of_the_file_may_have_the_name_of_one_that_python_has():
-    assert (await run("def filter(a):\n    return 'mine'", function="filter")).value == "mine"
+@pytest.mark.parametrize("name", ["filter", "type", "locals"])
+async def test_a_function_of_the_file_may_have_the_name_of_one_that_python_has(name):
+    assert (await run(f"def {name}(a):\n    return 'mine'", function=name)).value == "mine"

@@ -34,10 +34,10 @@ _HEAD_ROOM = 256 * 2**20
 _RECURSION = 400
 _LARGE = 65_536
 """Bytes of an answer that has to be taken before the next call begins."""
-_PREPARE = "import adf\n_type = type"  # a lambda may have something of its own that it calls `type`
+_PREPARE = "import adf\n_type, _names = type, locals"  # a lambda may have something of its own that it calls `type`
 _CALL = """
 import json as _json
-if '{function}' not in locals(): raise NameError('{function}')
+if '{function}' not in _names(): raise NameError('{function}')
 _value = {function}(_json.loads(_argument))
 if _type(_value).__name__ == 'coroutine': _value = await _value
 _json.dumps(_value, ensure_ascii=False, allow_nan=False)
