@@ -305,7 +305,7 @@ def _spelled(job: Job) -> dict[str, str]:
     """The names of the bridge as Python can write them: `get-weather` is `get_weather`, unless something is called that."""
     taken, found = frozenset(getattr(job.bridge, "methods", ())), dict[str, str]()
     for name in methods_of(job):
-        spelled = re.sub(r"\W", "_", name)
+        spelled = name.replace("-", "_")  # the one character that names of tools may have and Python's may not
         if spelled.isidentifier() and not iskeyword(spelled) and (spelled == name or spelled not in taken):
             found.setdefault(spelled, name)
     return found
