@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import msgspec
@@ -80,6 +80,15 @@ UserContent: TypeAlias = str | tuple[Text | Image | Audio | Video, ...]
 def clean(text: str) -> str:
     """Text that UTF-8 can express: lone surrogates, which no request could carry, become escapes."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
+def clean_all(value: Any) -> Any:
+    """Plain data with every text in it as `clean` has it, keys included."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, Mapping):
+        return {clean_all(key): clean_all(item) for key, item in value.items()}
+    return [clean_all(item) for item in value] if isinstance(value, list | tuple | set | frozenset) else value
 
 
 def storable(value: Any) -> Any:

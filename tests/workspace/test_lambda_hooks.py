@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from beforehand import Agent, Hook, HookDefinitionError, HookFailed, Limits, ToolContext, hook, tool
+from beforehand import Agent, Hook, HookDefinitionError, HookFailed, Limits, ToolContext, ToolResult, hook, tool
 from beforehand.sandbox import SandboxLimits
 from beforehand.seams import BY_NAME, SEAMS
 from beforehand.testing import FunctionModel, ScriptedModel, text, tool_call
@@ -42,6 +42,43 @@ class Tickets:
 
 def books(seat_class):
     return tool_call("book_ticket", {"train": 1, "seat_class": seat_class}, id=f"call_{seat_class}")
+
+
+class Unreadable:
+    def __str__(self):
+        raise RuntimeError("nobody can read this")
+
+
+@pytest.mark.parametrize(
+    ("detail", "shown"),
+    [("caf\udce9.txt", "caf\\udce9.txt"), ({"caf\udce9": 1}, {"caf\\udce9": 1}), (Unreadable(), "Unreadable")],
+    ids=["a name that is no UTF-8", "a key that is none", "what cannot be shown"],
+)
+@pytest.mark.parametrize("seam", ["after_tool_call", "on_message", "finish_turn", "transform_context", "before_turn"])
+async def test_what_no_json_holds_is_shown_as_far_as_it_goes(place, seam, detail, shown):
+    """Such as the name of a file: nothing that a tool found may keep lambdas from being asked for the rest of a talk."""
+
+    @tool
+    async def find() -> ToolResult:
+        """Find a file."""
+        return ToolResult("found", details={"file": detail})
+
+    (place / "lib" / "x.py").write_text("""
+def details(value):
+    if isinstance(value, dict):
+        return [value['details']] if value.get('details') else [d for item in value.values() for d in details(item)]
+    return [d for item in value for d in details(item)] if isinstance(value, list) else []
+async def main(c):
+    found = details(c)
+    if found:
+        await adf.sys_set_meta(key='details', value=found[0])
+""")
+    look = Lambda("lib/x.py", seam=seam, workspace=place, timeout=60)
+    model = ScriptedModel([tool_call("find", {}), text("done"), text("bye")])
+    talk = Agent(model=model, tools=[find], hooks=[look]).conversation()
+    for prompt in ("Find it", "Thanks"):
+        assert (await talk.run(prompt)).stop_reason == "completed"
+    assert Workspace(place).get_meta() == {"details": {"file": shown}}
 
 
 # --- what a lambda decides happens ---

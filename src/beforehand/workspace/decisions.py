@@ -21,15 +21,16 @@ from ..contexts import RunInfo
 from ..decisions import Decision, Queue, Replace
 from ..history import HistoryView
 from ..hooks.check import Refused
-from ..messages import AssistantMessage, Content, Message, Usage
+from ..messages import AssistantMessage, Content, Message, Usage, clean_all
 from ..models.base import Model
 from ..seams import Context, SeamSpec, Seen
 from ..tools import Tool
 
 # --- the context ---------------------------------------------------------------------------------
 
-_encode_message = msgspec.json.Encoder(enc_hook=str).encode
-"""One message. The history keeps what this gives, so a message is encoded once however often it is shown."""
+def _encode_message(message: Message) -> bytes:
+    """One message. The history keeps what this gives, so a message is encoded once however often it is shown."""
+    return _json(message)
 
 
 def _plain(value: Any) -> Any:
@@ -43,15 +44,26 @@ def _plain(value: Any) -> Any:
             "run_id": value.run_id, "parent_call_id": value.parent_call_id, "loop": value.loop, "turn": value.turn,
             "elapsed": value.elapsed, "cost": value.cost, "usage": value.usage, "calls": value.calls,
         }  # fmt: skip
-    return str(value)
+    try:
+        return str(value)
+    except Exception:  # a value of user code that cannot even be shown
+        return type(value).__name__
 
 
 _encode = msgspec.json.Encoder(enc_hook=_plain).encode
 
 
+def _json(value: Any) -> bytes:
+    """A value as JSON text. Half characters, which names of files can have, are shown as escapes."""
+    try:
+        return _encode(value)
+    except UnicodeEncodeError:
+        return _encode(clean_all(msgspec.to_builtins(value, enc_hook=_plain, str_keys=True)))
+
+
 def context_json(spec: SeamSpec, context: Seen) -> bytes:
     """The context of a seam as JSON text: its fields, and the seam's name."""
-    return _encode({"seam": spec.name, **_fields(context)})
+    return _json({"seam": spec.name, **_fields(context)})
 
 
 def _fields(value: Seen) -> dict[str, Any]:
