@@ -183,6 +183,7 @@ def _did(run: Any, recall: Any, prefix: str) -> Iterator[Told]:
         if call.outcome is not None:
             _count(run, recall, call_id, call)
             yield "lambda", call_id, {"notes": call.notes, "effects": call.outcome.get("queued", ())}
+        yield from (("after_tool_call", call_id, data) for data in call.progress)
         for seam, rulings in call.rulings.items():
             yield from ((seam, call_id, data) for data in rulings)
         yield from _did(run, recall, call_id)
