@@ -118,6 +118,7 @@ def _repeat_rulings(run: RunState, call_id: str, past: Any) -> None:
 def _lost(run: RunState, call: Call, past: Any) -> None:
     """Settle a call whose outcome was lost: as a person has said, else as uncertain. What came of those made inside it holds."""
     run.tools_run += 1
+    repeat_effects(run, run.journal.past_progress(run, past, call.id))
     _recall_inside(run, call.id, past)
     if (said := run.journal.settlement(call.id)) is not None:
         call.outcome, call.result = "failed" if said.is_error else "ran", said
@@ -186,6 +187,7 @@ def _is_over(run: RunState, call: Call, past: Any) -> bool:
     call.outcome, call.result = outcome
     if run.journal.rehearsal:  # other hooks are to see what it gave
         run.tools_run += past.intent is not None
+        repeat_effects(run, run.journal.past_progress(run, past, call.id))
         if not raw:  # what the core adds after hooks at 13 is in the result on record already
             run.journal.finished(call, run.limits.max_result_chars)
     else:
@@ -268,6 +270,7 @@ def _recall(run: RunState, call_id: str, past: Any) -> None:
     """What a call that is over had counted, decided and asked for, and so did the calls made inside it."""
     run.tools_run += past.intent is not None and past.outcome["outcome"] != "invalid"
     run.hook_queue += run.journal.past_queue(past)
+    repeat_effects(run, run.journal.past_progress(run, past, call_id))
     for note in past.notes:
         run.note(note["verdict"], note["reason"], call_id, True, **{name: note[name] for name in ("hook", "where", "seam")})
     _recall_inside(run, call_id, past)

@@ -153,6 +153,8 @@ async def _ask_next(run: RunState, turn: Turn, cause: Cause) -> None:
     ruling = await dispatch(run, NEXT, run.hooks.prepare_next_turn, context, adopt=adopt_update(run))
     _check_abort(run)
     apply_update(run, ruling.changes)
+    if run.journal is not None:
+        run.journal.from_hooks.arrange(run.hook_queue)
     run.hook_queue[:0] = ruling.changes.get("add_messages", ())
 
 

@@ -45,6 +45,31 @@ async def test_a_message_that_is_queued_about_a_question_comes_once(
     assert sum(m.text == "noted" for m in whole.messages) == 3
 
 
+@pytest.mark.parametrize("seam", ["prepare_next_turn", "finish_turn", "before_turn"])
+async def test_messages_about_a_call_and_about_a_question_beside_it_keep_their_order(tmp_path: Path, seam: str) -> None:
+    """Of a lambda's call that is on record, what was queued comes back as the lambda that made it is asked again."""
+    place = workspace(tmp_path, "pass")
+    gate = another(place, "gate", "await adf.pay(amount=1)", seam)
+    tells = another(place, "tells", f"{ASKS}\nawait adf.loop_inject(content='about the call')", "after_tool_call", tools=("pay",))
+    said = Queue("about the question")
+    judge = Hook(seam="authorize_request", fn=lambda c: said if c.kind == "direct" else None, name="judge", where="here")
+
+    def agent(path: Path) -> Agent:
+        world = World(path)
+        return Agent(model=FunctionModel(reply), tools=tools(world), hooks=[gate, tells, judge], journal=world.journal)
+
+    async with agent(tmp_path / "whole.db") as whole:
+        told = [m.text for m in (await whole.run("go", run_id="R")).messages]
+    records, of = all_records(tmp_path / "whole.db"), parents(tmp_path / "whole.db")
+    paid = next(k for k, r in enumerate(records, 1) if r.kind == "outcome" and "lambda" in r.data["call"])
+    cut(records[:paid], of, tmp_path / "0.db").close()
+    for n in range(2):
+        async with agent(tmp_path / f"{n}.db") as again:
+            assert [m.text for m in (await again.resume("R")).messages] == told
+        records, of = all_records(tmp_path / f"{n}.db"), parents(tmp_path / f"{n}.db")
+        cut(records[:-1], of, tmp_path / f"{n + 1}.db").close()
+
+
 @pytest.mark.parametrize("seam", ["get_api_key", "authorize_request"])
 async def test_what_is_asked_and_paid_about_a_question_is_counted_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seam: str

@@ -9,6 +9,7 @@ import pytest
 
 from beforehand import Agent, Hook, UsageError
 from beforehand.answering import settle_call
+from beforehand.journal.reading import uncertain
 from beforehand.testing import FunctionModel
 from beforehand.tools import ToolResult
 
@@ -55,7 +56,9 @@ async def test_a_lambda_that_fails_over_not_knowing_is_given_what_a_person_says(
     failed, _ = await resumed(place, agent)
     assert "not known" in str(failed.error)
     read.clear()
+    assert [(lost.run_id, lost.call_id) for lost in uncertain(World(place).journal)] == [("R", call)]
     await settle_call(World(place).journal, "R", call, ToolResult("Paid: it is in the books."), "ann")
+    assert uncertain(World(place).journal) == []
     with pytest.raises(UsageError, match="has been settled already"):
         await settle_call(World(place).journal, "R", call, ToolResult("Paid."), "bob")
     done, effects = await resumed(place, agent)
@@ -99,3 +102,43 @@ async def test_it_is_told_where_a_hook_failed_at_its_seam_and_not_where_one_fail
     done, effects = await resumed(place, agent)
     assert (done.stop_reason, f"R:{call}" in effects) == ("completed", False)
     assert ("Paid." in read) == (seam == "transform_context")
+
+
+@pytest.mark.parametrize(
+    ("seam", "later", "is_told"),
+    [
+        ("on_chunk", "finish_turn", False), ("get_api_key", "finish_turn", False), ("get_api_key", "authorize_request", True),
+        ("authorize_request", "transform_context", False),
+    ],
+)  # fmt: skip
+async def test_one_whose_word_is_on_record_with_a_reply_or_an_answer_is_not_told_any_more(
+    tmp_path: Path, seam: str, later: str, is_told: bool
+) -> None:
+    """What it was asked for is past: the reply is there, or the answer to the question of another lambda."""
+    broken = [False]
+
+    def breaks(context: Any) -> None:
+        if broken[0]:
+            raise ValueError("broken")
+
+    hooks = [Hook(seam=later, fn=breaks, name="breaks", order=9, where="here")]
+    if seam == "authorize_request":
+        asks = "await adf.model_invoke(prompt='Which?', system='Aside.')"
+        hooks.append(another(workspace(tmp_path, "pass"), "asks", asks, "transform_context"))
+    agent, read = cut_while_it_pays(tmp_path, GOES_ON, seam, *hooks)
+    place, call = await died(tmp_path, agent)
+    assert ("ask" in call) == (seam == "authorize_request")
+    broken[0] = True
+    failed, _ = await resumed(place, agent)
+    assert "broken" in str(failed.error)
+    broken[0] = False
+    read.clear()
+    assert [lost.call_id for lost in uncertain(World(place).journal)] == ([call] if is_told else [])
+    if is_told:
+        await settle_call(World(place).journal, "R", call, ToolResult("Paid."), "ann")
+    else:
+        with pytest.raises(UsageError, match="uncertain"):
+            await settle_call(World(place).journal, "R", call, ToolResult("Paid."), "ann")
+    done, effects = await resumed(place, agent)
+    assert (done.stop_reason, f"R:{call}" in effects) == ("completed", False)
+    assert ("Paid." in read) == is_told

@@ -6,6 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from beforehand import Agent, Block, Hook, Interrupt, Queue, Replace, ToolContext, UserMessage, tool
 from beforehand.journal import Journal, verify
 from beforehand.testing import FunctionModel, text, tool_call
@@ -141,6 +143,57 @@ async def test_what_hooks_queued_before_an_end_that_never_came_waits_again(tmp_p
     assert [m.text for m in again.messages] == [m.text for m in result.messages]
     assert verify(agent.plan.journal) == []
     await agent.aclose()
+
+
+@pytest.mark.parametrize("replay", ["safe", "never"])
+@pytest.mark.parametrize("role", ["user", "assistant"])
+async def test_what_hooks_queued_about_progress_comes_once_though_the_result_was_judged_before_it(
+    tmp_path: Path, role: str, replay: Any
+) -> None:
+    """A body that runs again is judged again, and what was said about its progress then counts no more."""
+
+    async def go(path: Path, resume: bool) -> Any:
+        judged = asyncio.Event()
+        if resume:
+            judged.set()
+
+        @tool(replay=replay)
+        async def work(ctx: ToolContext) -> str:
+            ctx.update("half")
+            ctx.update("most")
+            return "all"
+
+        async def speak(result: Any) -> Any:
+            if not result.partial:
+                judged.set()
+                return None
+            await judged.wait()
+            return Queue(UserMessage(f"saw {result.text}") if role == "user" else f"saw {result.text}")
+
+        model = FunctionModel(lambda r: text("done") if len(r.messages) > 1 else tool_call("work", {}, id="c"))
+        async with Agent(
+            model=model, tools=[work], hooks=[Hook(seam="after_tool_call", fn=speak)], journal=Journal(path, durability="normal")
+        ) as agent:
+            talk = agent.conversation()
+            talk.on("tool_execution_update", lambda event: None)
+            result = await (talk.resume_recorded("R") if resume else talk.run("go", run_id="R"))
+            assert verify(agent.plan.journal) == []
+        return result
+
+    whole = texts(await go(tmp_path / "whole.db", False))
+    assert whole == ["saw half", "saw most"]
+    records, of = all_records(tmp_path / "whole.db"), parents(tmp_path / "whole.db")
+    over = next(r.n for r in records if r.kind == "outcome")
+    said = [r.n for r in records if r.data.get("effects")]
+    assert said[0] > over
+    for end in range(1, len(records)):
+        cut(records[:end], of, tmp_path / f"{end}.db").close()
+        result = await go(tmp_path / f"{end}.db", True)
+        on_record = sum(n <= end for n in said)
+        begun = end >= next(r.n for r in records if r.kind == "intent")
+        again = not begun or (end < over and replay == "safe")
+        assert texts(result) == (whole if again else whole[:on_record]), f"cut after record {end}"
+        assert result.text == "done"
 
 
 async def test_no_key_is_asked_for_a_request_that_was_refused(tmp_path: Path) -> None:

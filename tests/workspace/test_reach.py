@@ -507,6 +507,32 @@ async def test_what_became_of_a_late_lambdas_calls_is_recorded_though_the_event_
     assert [d.console for d in noted(result, "failed")] == ["begun\n"]
 
 
+async def test_no_call_of_a_lambda_begins_once_the_run_is_over_that_its_caller_has_cancelled(place):
+    """The cancellation is on its way to the call, and the gate that lets it pass is quicker."""
+    called, answered = [], asyncio.Event()
+
+    @tool
+    async def pay() -> str:
+        """Pay."""
+        called.append(1)
+        return "paid"
+
+    @hook.before_tool_call(tools=["pay"])
+    async def lets_pass(call):
+        going.cancel()
+        try:
+            await asyncio.wait({going})
+        finally:
+            answered.set()
+
+    gate = request_lambda(place, "await adf.pay({})")
+    async with Agent(model=ScriptedModel([]), hooks=[gate, lets_pass], tools=[pay]) as agent:
+        going = asyncio.create_task(agent.conversation().run("Hi"))
+        await asyncio.wait({going})
+        await answered.wait()
+    assert (going.cancelled(), called) == (True, [])
+
+
 @pytest.mark.parametrize("who", ["person", "gate"])
 async def test_a_call_whose_lambda_has_ended_does_not_begin_though_the_cancellation_is_swallowed(place, who):
     reached, told, called = asyncio.Event(), asyncio.Event(), []

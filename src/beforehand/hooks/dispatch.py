@@ -186,9 +186,14 @@ class Gone(NamedTuple):
 
 async def _witnessed(run: RunState, spec: SeamSpec, hooks: Sequence[Hook], context: Any, adopt: Adopt | None) -> Ruling:
     """The ruling of a run that keeps a journal or has hooks in the shadow."""
-    of_chunk = spec.name == "on_chunk"  # chunks are recorded with their reply, and compared when it is whole
-    if of_chunk or getattr(context, "partial", False):
+    if spec.name == "on_chunk":  # chunks are recorded with their reply, and compared when it is whole
         return await ask(run, spec, hooks, context, adopt)
+    if getattr(context, "partial", False):
+        try:
+            return await ask(run, spec, hooks, context, adopt)
+        finally:
+            if run.journal is not None:
+                run.journal.progressed(run, context.call_id)
     before = len(run.decisions)
     ruling, recalled, failed = Ruling(context, {}), False, None
     try:
@@ -386,6 +391,7 @@ async def record(
     )  # fmt: skip
     run.decisions.append(entry)
     if run.journal is not None:
-        run.journal.decided(spec.name, context.call_id if spec.by_tool else run.question, entry, effects)
+        about = context.call_id if spec.by_tool else run.question
+        run.journal.decided(spec.name, about, entry, effects, getattr(context, "partial", False))
     if run.events.takers["decision"]:
         await run.emit(DecisionMade(record=entry, **run.event_fields(info.parent_call_id)))

@@ -129,18 +129,19 @@ def is_made_again(past: Past, call_id: str) -> bool:
     heard = _heard(past)
     while call_id := call_id.rpartition("/")[0]:
         around = past.calls.get(call_id)
-        if call_id in heard or (around is not None and around.outcome is not None):
+        if call_id in heard or call_id in past.beside or (around is not None and around.outcome is not None):
             return False
     return True
 
 
 def _heard(past: Past) -> set[str]:
-    """The lambdas that had a say in what is on record for good."""
-    on_line = [item.data for item in past.line if item.kind == "ruling"]
-    of_calls = [data for call in past.calls.values() for rulings in call.rulings.values() for data in rulings]
+    """The lambdas that had a say in what is on record for good. Those that give keys are asked again until there is an answer."""
+    answered = max([place for place, item in enumerate(past.line) if item.is_answer], default=-1)
+    on_line = [(item.data, place < answered) for place, item in enumerate(past.line) if item.kind in ("ruling", "reply")]
+    of_calls = [(data, False) for call in past.calls.values() for rulings in call.rulings.values() for data in rulings]
     heard: set[str] = set()
-    for data in on_line + of_calls:
-        if "lambdas" in data and ("again" not in data or "failed" in data):
+    for data, over in on_line + of_calls:
+        if "lambdas" in data and ("again" not in data or "failed" in data or (over and data["seam"] == "get_api_key")):
             said, about = data["lambdas"], data.get("call") or past.start.get("parent_call")
             heard |= {f"{prefix_of(about)}_{n}" for n in (range(1, said + 1) if isinstance(said, int) else said)}
     return heard
@@ -183,6 +184,7 @@ def _did(run: Any, recall: Any, prefix: str) -> Iterator[Told]:
         if call.outcome is not None:
             _count(run, recall, call_id, call)
             yield "lambda", call_id, {"notes": call.notes, "effects": call.outcome.get("queued", ())}
+        yield from (("after_tool_call", call_id, data) for data in call.progress)
         for seam, rulings in call.rulings.items():
             yield from ((seam, call_id, data) for data in rulings)
         yield from _did(run, recall, call_id)

@@ -25,7 +25,8 @@ KINDS: dict[str, str] = {
     "took": "queued messages that a turn took later",
     "queued": "a message came into the queues while the run went on",
     "cleared": "queued messages that nobody took were taken back: their numbers",
-    "ruling": "the hooks of one seam were asked: their names, decisions, effects and what came of it",
+    "ruling": "the hooks of one seam were asked: their names, decisions, effects and what came of it. With `partial`: those at "
+    "13 decided something about a call's progress",
     "note": "something the core itself mended",
     "instructions": "the text that dynamic instructions gave, or how they failed",
     "compacting": "old messages are to become a summary: how many, and how long the next request would have been",

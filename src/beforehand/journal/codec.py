@@ -251,6 +251,17 @@ def read_decision(written: dict[str, Any], **around: Any) -> DecisionRecord:
     return DecisionRecord(**fields)
 
 
+Made: TypeAlias = tuple[DecisionRecord | None, list[dict[str, Any]]]
+"""One decision, with its effects as they are written. Code that has queued a message has decided nothing."""
+
+
+def write_made(made: Sequence[Made]) -> dict[str, Any]:
+    written: dict[str, Any] = {"decisions": [write_decision(entry) for entry, _ in made if entry is not None]}
+    if effects := [effect for _, given in made for effect in given]:
+        written["effects"] = effects
+    return written
+
+
 def write_answer(answer: HumanAnswer) -> dict[str, Any]:
     fields = {f: getattr(answer, f) for f in answer.__struct_fields__}
     if isinstance(answer, Edit):

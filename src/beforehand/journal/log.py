@@ -19,7 +19,7 @@ from ..messages import LOST, NO_USAGE, Message, Usage
 from ..queues import Queues
 from ..tools import ToolResult
 from .buffer import Buffer
-from .codec import write_answer, write_decision, write_error, write_ruling
+from .codec import Made, write_answer, write_decision, write_error, write_made, write_ruling
 from .details import kept, kept_all
 from .past import Past
 from .queries import Head
@@ -33,6 +33,8 @@ from .waiting import Waiting, each
 PASSED_OVER = frozenset({"ruling", "note"})
 """What may be left of a run's past where it goes live: hooks that are gone now had decided it."""
 
+PROGRESS = "progress"
+"""Stands for seam 13 where its hooks are asked about progress of a call."""
 
 class RunLog(Stored):
     """The journal's side of one run. `head` is where its records end, `past` what is still to be gone over."""
@@ -51,7 +53,7 @@ class RunLog(Stored):
         self._listeners: Emitter | None = None
         self._hooks: Any = None
         """Those of today. While it goes over its past the run comes past the seams, too, at which those are gone that decided."""
-        self._open: dict[tuple[str, str | None], list[tuple[DecisionRecord | None, list[dict[str, Any]]]]] = {}
+        self._open: dict[tuple[str, str | None], list[Made]] = {}
         self._of_chunks: list[dict[str, Any]] = []
         self._shown = Shown(self.add)
         self.released = self._shown.released
@@ -135,16 +137,28 @@ class RunLog(Stored):
 
     # --- rulings ---
 
-    def decided(self, seam: str, about: str | None, entry: DecisionRecord, effects: tuple[Effect, ...]) -> None:
-        """A hook decided or failed. It is recorded with the ruling it belongs to, `about` a call or a lambda's question."""
+    def decided(
+        self, seam: str, about: str | None, entry: DecisionRecord, effects: tuple[Effect, ...], partial: bool = False
+    ) -> None:
+        """A hook decided or failed. It is recorded with the ruling it belongs to, `about` a call, its progress (`partial`), or a
+        lambda's question."""
         if seam == "on_chunk":
             self._of_chunks.append(write_decision(entry, call_id=entry.call_id))
         else:
-            self._open.setdefault((seam, about), []).append((entry, [self.from_hooks.write(effect) for effect in effects]))
+            made = (entry, [self.from_hooks.write(effect) for effect in effects])
+            self._open.setdefault((PROGRESS if partial else seam, about), []).append(made)
 
-    def queued(self, seam: str, about: str | None, message: Message) -> None:
+    def queued(self, seam: str, about: str | None, message: Message, partial: bool = False) -> None:
         """Code that a hook or a tool runs has queued a message: an effect of the ruling, or of the tool's outcome."""
-        self._open.setdefault((seam, about), []).append((None, [self.from_hooks.write(Queue(message))]))
+        made = (None, [self.from_hooks.write(Queue(message))])
+        self._open.setdefault((PROGRESS if partial else seam, about), []).append(made)
+
+    def progressed(self, run: Any, call_id: str) -> None:
+        """Hooks at 13 have been asked about progress of a call. What they decided is on record by itself: progress is judged
+        beside the result, and that ruling may be on record by then."""
+        if made := self._open.pop((PROGRESS, call_id), None):
+            about = {"seam": "after_tool_call", "turn": run.turn, "hooks": [], "took": [], "call": call_id, "partial": True}
+            self.add("ruling", {**about, **write_made(made)})
 
     def ruled(
         self, run: Any, seam: str, call_id: str | None, names: list[str], ruling: Any, times: list[int], given: Any
@@ -179,10 +193,7 @@ class RunLog(Stored):
         if seam == "get_api_key":
             data["again"] = True  # a key is never written down
         if made:
-            data["decisions"] = [write_decision(entry) for entry, _ in made if entry is not None]
-            effects = [effect for _, given in made for effect in given]
-            if effects:
-                data["effects"] = effects
+            data |= write_made(made)
         if failed is not None:
             data["again"] = True
             if isinstance(failed, HookFailed):

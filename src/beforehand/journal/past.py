@@ -18,6 +18,9 @@ from .pastcalls import PastCall
 FOR_CALLS = frozenset({"prepare_tool_call", "before_tool_call", "after_tool_call"})
 BEFORE_CALLS = FOR_CALLS - {"after_tool_call"}
 
+BEFORE_ANSWER = frozenset({"ruling", "note", "instructions", "request"})
+"""What may stand between a request that is being prepared and its answer."""
+
 INSIDE = "inside"
 """Stands among the decisions for those of a sub-agent's run, at the end of the call in which it was made."""
 
@@ -29,6 +32,12 @@ class Item(msgspec.Struct):
     data: dict[str, Any]
     message: Message | None = None
     before: int = 0
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether it says what came of the request that was prepared before it. Hooks at 8 may have kept it from leaving."""
+        refused = self.kind == "ruling" and self.data["seam"] == "authorize_request" and bool(self.data.get("heard"))
+        return refused or self.kind not in BEFORE_ANSWER
 
 
 class Past(msgspec.Struct):

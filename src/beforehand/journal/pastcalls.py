@@ -14,6 +14,7 @@ from ..tools import ToolResult
 from .codec import read_answer, result_of
 from .fingerprint import may_be_new
 from .hookqueue import HookQueue
+from .recalled import PastRuling
 from .withheld import not_run, who_answered
 
 SAID = ("decisions", "effects", "heard", "lambdas", "among")
@@ -31,6 +32,8 @@ class PastCall(msgspec.Struct):
     settled: dict[str, Any] | None = None
     inner: list[str] = []
     notes: list[dict[str, Any]] = []
+    progress: list[dict[str, Any]] = []
+    """What hooks have decided about its progress, since its body began last."""
     edits: int = 0
     """How often a person has changed it. Each time the hooks are asked anew."""
 
@@ -63,6 +66,10 @@ class PastCall(msgspec.Struct):
     def ruling(self, seam: str, number: int) -> dict[str, Any]:
         rulings = self.rulings.get(seam, ())
         return rulings[number] if number < len(rulings) else {}
+
+    def begins(self, data: dict[str, Any]) -> None:
+        """Its body begins, or does so again: what is told of its progress is judged anew then."""
+        self.intent, self.progress = data, []
 
     def answered(self, data: dict[str, Any]) -> None:
         """A person has said something about it."""
@@ -191,6 +198,12 @@ class RecallOfCalls:
     def past_queue(self, call: PastCall) -> list[Message]:
         """The messages that code queued which a tool ran."""
         return [self.from_hooks.read(effect).message for effect in (call.outcome or {}).get("queued", ())]  # type: ignore[attr-defined]
+
+    def past_progress(self, run: Any, call: PastCall, call_id: str) -> PastRuling:
+        """What hooks had decided about the progress of a call whose body does not run again."""
+        told = [("after_tool_call", call_id, data) for data in call.progress]
+        decided, effects = self._said(run, told)  # type: ignore[attr-defined]
+        return PastRuling({}, [], effects, decided)
 
     def settlement(self, call_id: str) -> ToolResult | None:
         """What a person has said about a call whose outcome was not known."""

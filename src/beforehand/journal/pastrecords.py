@@ -120,7 +120,7 @@ class _Reader:
             self._stored(kind, data)
         elif kind == "intent":
             data["among"] = [self.hooks]
-            self._call(data["call"]).intent = data
+            self._call(data["call"]).begins(data)
         elif kind == "outcome":
             self._call(data["call"]).outcome = data
             past.decisions.append((INSIDE, data["call"], data))
@@ -159,6 +159,9 @@ class _Reader:
         data["among"] = [self.hooks]
         if self.said_aside:
             self._take_notes(data)
+        if data.get("partial"):
+            self._call(data["call"]).progress.append(data)
+            return
         if beside := data.get("beside"):  # about what a lambda asked, within another ruling
             if beside is not True and "failed" not in data and "over" not in data:
                 self._call(beside)

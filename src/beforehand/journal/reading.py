@@ -9,8 +9,9 @@ from typing import Any, Literal
 import msgspec
 
 from ..decisions import PendingApproval
-from ..errors import JournalUnreadable, UnknownRun, UsageError, nearest
+from ..errors import HookFailed, JournalUnreadable, UnknownRun, UsageError, nearest
 from ..frozen import Frozen, FrozenDict
+from .aside import is_made_again
 from .chain import Record
 from .codec import read
 from .past import Past
@@ -227,14 +228,14 @@ def needs_people(journal: Store) -> tuple[list[Waiting], list[Uncertain]]:
     lost: list[Uncertain] = []
     inside: set[tuple[str, str]] = set()
     for row in journal.runs():
-        if row.last.kind == "end" or journal.is_going_on(row.run_id):
+        if not _may_need_people(row) or journal.is_going_on(row.run_id):
             continue
         try:
             row.check()
             records = journal.records(row.run_id)
             past = read_past(records)
             found = [] if past.suspended is None else _questions(row, past)
-            begun = [] if past.suspended is not None or past.end is not None else _lost(row.run_id, past, records)
+            begun = [] if past.suspended is not None else _lost(row.run_id, past, records)
             if (found or begun) and is_given_up(journal, row.run_id):
                 continue
             lost += begun
@@ -245,6 +246,17 @@ def needs_people(journal: Store) -> tuple[list[Waiting], list[Uncertain]]:
             questions[question.run_id, question.call_id] = question
             inside.update(_as_known_inside(question))
     return [question for place, question in questions.items() if place not in inside], lost
+
+
+def _may_need_people(row: RunRow) -> bool:
+    """Whether a run may wait for a person. One that has failed does where a lambda failed over a call that was cut short."""
+    if row.last.kind != "end":
+        return True
+    try:
+        error = _end(row.last.body).error
+    except msgspec.MsgspecError:
+        return False
+    return error is not None and error.type == HookFailed.__name__
 
 
 def is_given_up(journal: Store, run_id: str) -> bool:
@@ -276,9 +288,13 @@ def _as_known_inside(question: Waiting) -> list[tuple[str, str]]:
 
 def _lost(run_id: str, past: Past, records: list[Record]) -> list[Uncertain]:
     begun = {record.data["call"]: record.at for record in records if record.kind == "intent"}
-    open_calls = [call.intent for call in past.calls.values() if call.outcome is None and call.settled is None]
+    open_calls = [] if past.end is not None else [call for call in past.calls.values() if call.outcome is None]
+    told = [name for name, call in past.calls.items() if call.outcome is not None and call.outcome["outcome"] == "uncertain"]
+    if told:  # by a lambda that makes it again
+        again = read_past(records, go_on=True)
+        open_calls += [again.calls[name] for name in told if is_made_again(again, name)]
     return [
         read({**intent, "run_id": run_id, "call_id": intent["call"], "begun": begun[intent["call"]]}, Uncertain)
-        for intent in open_calls
+        for intent in [call.intent for call in open_calls if call.settled is None]
         if intent is not None and intent["replay"] != "safe"
     ]

@@ -20,15 +20,12 @@ from ..seams import SEAMS
 from ..tools import ToolResult
 from .aside import Names, Told, recall_lambdas, recall_question, spent
 from .codec import message_of, read, read_changes, read_decision, read_error, read_verdict, result_of
-from .past import Item, Past
+from .past import BEFORE_ANSWER, Item, Past
 from .pastcalls import RecallOfCalls, new_beside
 from .recalled import PastAnswer, PastReply, PastRuling
 from .withheld import Intake
 
 _NOTHING: deque[Item] = deque()
-
-BEFORE_ANSWER = frozenset({"ruling", "note", "instructions", "request"})
-"""What may stand between a request that is being prepared and its answer."""
 
 AFTER_TAKING = frozenset(spec.name for spec in SEAMS if 3 <= spec.number <= 9 or spec.name == "before_compaction")
 """Seams that come once a turn has taken in what it takes."""
@@ -181,7 +178,7 @@ class Recall(RecallOfCalls):
         """Whether it is on record what came of the request that is being prepared: its reply, a refusal, a failure, a summary."""
         if self._summing and self._noted:
             return True
-        return any(item.kind not in BEFORE_ANSWER or _refused(item) for item in self.line)  # the line may be long
+        return any(item.is_answer for item in self.line)  # the line may be long
 
     def _answer(self) -> str | None:
         """How the request that is being prepared was answered: with a "reply", or "direct"."""
@@ -382,11 +379,6 @@ class Recall(RecallOfCalls):
     def past_retry(self) -> dict[str, Any] | None:
         """Whether the failed turn was tried again, and how that was announced."""
         return self._next("retried")
-
-
-def _refused(item: Item) -> bool:
-    """Whether hooks at 8 have kept a request from leaving here."""
-    return item.kind == "ruling" and item.data["seam"] == "authorize_request" and bool(item.data.get("heard"))
 
 
 def _text_of(data: dict[str, Any] | None) -> str | None:

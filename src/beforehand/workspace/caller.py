@@ -60,17 +60,18 @@ class OnRecord(Exception):
 class Errand:
     """One thing that a lambda has the run do. Called, it says whether the lambda has left: nothing may begin for it then.
 
-    It needs saying beside the cancellation, which a handler or a hook can swallow, and which waits for the event loop.
+    It needs saying beside the cancellation, which a handler or a hook can swallow, and which waits for the event loop: a run
+    that its caller cancels is over before this gets to the lambda's calls.
     """
 
-    __slots__ = ("_deadline", "left")
+    __slots__ = ("_deadline", "_run", "left")
 
-    def __init__(self, deadline: float) -> None:
-        self._deadline = deadline
+    def __init__(self, run: RunState, deadline: float) -> None:
+        self._run, self._deadline = run, deadline
         self.left = False
 
     def __call__(self) -> bool:
-        return self.left or asyncio.get_running_loop().time() >= self._deadline
+        return self.left or self._run.over or asyncio.get_running_loop().time() >= self._deadline
 
 
 class Caller:
@@ -196,7 +197,7 @@ class Caller:
         )
 
     def errand(self) -> Errand:
-        return Errand(self.deadline)
+        return Errand(self.run, self.deadline)
 
     async def do(self, work: Coroutine[Any, Any, Result], what: str, errand: Errand) -> Result:
         """Do something with the run, in a task of its own. When the lambda ends first, the task is cancelled and left behind.

@@ -173,7 +173,10 @@ async def loop_inject(caller: Caller, argument: Mapping[str, Any], gates: Gates)
     run.hook_queue.append(message)
     if run.journal is not None:
         spec = BY_NAME.get(caller.seam)
-        run.journal.queued(caller.seam, caller.call_id if spec is None or spec.by_tool else caller.question, message)
+        about = caller.call_id if spec is None or spec.by_tool else caller.question
+        run.journal.queued(caller.seam, about, message, caller.update)
+        if caller.update:  # nobody is asked again about the progress of a call that is over
+            run.journal.progressed(run, caller.call_id)
     named = "".join(f", {name} {label!r}" for name, label in labels.items())
     await caller.note("Injected", f"a message of {len(content)} characters{named}: {content[:200]}")
     return {"queued": True}
