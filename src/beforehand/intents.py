@@ -175,7 +175,9 @@ async def begin_once(run: RunState, call: Call) -> bool:
         call.settle("aborted", f"Not run: {error}")
         call.failure = error
         return False
-    return True
+    if run.aborted:  # meanwhile
+        call.settle("aborted", "Operation aborted")
+    return call.outcome is None
 
 
 def _is_over(run: RunState, call: Call, past: Any) -> bool:

@@ -253,6 +253,8 @@ async def authorize(run: RunState, outgoing: Outgoing, kind: RequestKind, hooks:
 
 def send(run: RunState, outgoing: Outgoing, kind: RequestKind = "turn") -> AsyncIterator[ModelEvent]:
     """Let the request leave. Only for requests that `authorize` let pass."""
+    if run.aborted:  # while its record was waited for
+        return _Failing(Aborted(run.signal.reason or "aborted"))
     run.requests_sent += 1
     if run.observed is not None:
         return WatchedStream(run, outgoing, kind)
@@ -265,7 +267,7 @@ def send(run: RunState, outgoing: Outgoing, kind: RequestKind = "turn") -> Async
 class _Failing(AsyncIterator[ModelEvent]):
     """A stream that has failed before it began."""
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: BaseException) -> None:
         self._error = error
 
     async def __anext__(self) -> ModelEvent:

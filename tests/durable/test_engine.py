@@ -382,6 +382,39 @@ class TestOnOneMachine:
         assert not (tmp_path / "a").exists()
 
     @on_files
+    async def test_a_worker_that_stops_as_a_call_is_put_on_record_waits_for_that_call(self, tmp_path):
+        other = sqlite3.connect(tmp_path / "runs.db", isolation_level=None)
+        reached, begins = asyncio.Event(), []
+
+        @hook.before_tool_call
+        def hold_the_file(call):
+            other.execute("BEGIN IMMEDIATE")
+            reached.set()
+
+        @tool
+        def pay(n: int) -> str:
+            """Pay."""
+            begins.append(n)
+            return f"paid {n}"
+
+        agents = {"payer": Agent(model=FunctionModel(paying), tools=[pay], hooks=[hold_the_file])}
+        async with Engine(f"sqlite:///{tmp_path / 'runs.db'}", agents) as engine:
+            await engine.start()
+            await engine.submit("payer", "7", run_id="r")
+            await asyncio.wait_for(reached.wait(), 150)
+            for _ in range(50):  # until its intent waits for the file
+                await asyncio.sleep(0)
+            stopping = asyncio.create_task(engine.stop(grace=150))
+            for _ in range(50):
+                await asyncio.sleep(0)
+            other.execute("COMMIT")
+            other.close()
+            await stopping
+            records = [record for record in engine.journal.records("r") if record.kind in ("intent", "outcome")]
+            assert begins == [7]
+            assert [record.data.get("outcome", "began") for record in records] == ["began", "ran"]
+
+    @on_files
     async def test_ids_that_differ_in_case_are_other_runs(self, tmp_path):
         def failing(request):
             raise RuntimeError("gone")

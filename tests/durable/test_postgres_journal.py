@@ -670,6 +670,25 @@ class TestWhenTheDatabaseGoesAway:
                 line.doomed = 0
                 assert await reading is False
 
+    async def test_records_are_written_though_who_waited_for_the_database_was_cut_short(self, empty_url, caplog):
+        with line_to(empty_url) as (url, line):
+            journal = PostgresJournal(url)
+            head, lease = await journal.begin("r", START)
+            line.cut(doomed=1_000_000)
+            writing = asyncio.create_task(journal.write(head, [NOTE, NOTE]))
+            async with asyncio.timeout(60):
+                while "trying again for 60 s" not in caplog.text:  # noqa: ASYNC110 - a thread says it
+                    await asyncio.sleep(0.02)
+            writing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await writing
+            line.doomed = 0
+            await journal.write(head, [NOTE])
+            assert [r.n for r in await asyncio.to_thread(journal.records, "r")] == [1, 2, 3, 4]
+            assert await asyncio.to_thread(verify, journal) == []
+            lease.release()
+            await asyncio.to_thread(journal.close)
+
     @pytest.mark.parametrize("key", [None, KEY])
     async def test_a_run_whose_beginning_was_written_as_the_connection_was_lost_has_begun(self, empty_url, key):
         with line_to(empty_url) as (url, line):

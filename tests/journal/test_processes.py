@@ -206,6 +206,49 @@ async def test_the_event_loop_goes_on_while_another_process_holds_the_file(tmp_p
     await agent.aclose()
 
 
+@pytest.mark.parametrize("before", ["the request leaves", "its bodies run"])
+async def test_nothing_leaves_or_begins_after_an_abort_that_comes_as_the_file_is_waited_for(tmp_path: Path, before: str) -> None:
+    other = sqlite3.connect(tmp_path / "runs.db", isolation_level=None)
+    waits, ran = asyncio.Event(), []
+
+    def hold(context: Any) -> None:
+        if not waits.is_set():
+            other.execute("BEGIN IMMEDIATE")
+            waits.set()
+
+    @tool
+    async def act(n: int) -> str:
+        ran.append(n)
+        return "done"
+
+    @tool
+    def act_too(n: int) -> str:
+        ran.append(n)
+        return "done"
+
+    calls = [tool_call("act", {"n": 1}, id="a"), tool_call("act_too", {"n": 2}, id="b")]
+    model = ScriptedModel([calls, text("never")])
+    seam = "authorize_request" if before == "the request leaves" else "before_tool_call"
+    agent = Agent(model=model, tools=[act, act_too], hooks=[Hook(seam=seam, fn=hold)], journal=tmp_path / "runs.db")
+    talk = agent.conversation()
+    going = asyncio.create_task(talk.run("go", run_id="R"))
+    await waits.wait()
+    for _ in range(50):
+        await asyncio.sleep(0)
+    talk.abort()
+    other.execute("COMMIT")
+    other.close()
+    result = await going
+    assert (result.stop_reason, ran, len(model.requests)) == ("aborted", [], int(before == "its bodies run"))
+    journal = agent.plan.journal
+    records = journal.records("R")
+    assert [r.data["outcome"] for r in records if r.kind == "outcome"] == ["aborted"] * (2 * len(model.requests))
+    assert (records[-1].kind, records[-1].data["stop_reason"], verify(journal)) == ("end", "aborted", [])
+    assert (await agent.resume("R")).stop_reason == "aborted"
+    assert (await talk.run("And now?")).text == "never"  # nobody has used this reply up
+    await agent.aclose()
+
+
 async def test_records_are_written_in_the_order_in_which_they_were_put_down(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "runs.db", durability="normal")
     other = sqlite3.connect(tmp_path / "runs.db", isolation_level=None)

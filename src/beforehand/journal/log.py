@@ -312,8 +312,12 @@ class RunLog(Stored):
         if call.made_by:
             data["lambda"] = call.made_by
         self.add("intent", data)
-        await self.write(durable=True)
-        self.under_way.add(call.id)
+        self.under_way.add(call.id)  # by now: who stops the run as this is written would leave behind that it may have run
+        try:
+            await self.write(durable=True)
+        except BaseException:
+            self.under_way.discard(call.id)
+            raise
         self.waiting.begins(call.id)
 
     def outcome(self, run: Any, call: Any, raw: ToolResult | None) -> None:

@@ -166,9 +166,12 @@ class PostgresJournal:
         mine = cast(PgHead, head)
         if entries:
             self.append(mine, entries, wait=0)
-        if mine.last is not None:
-            await asyncio.wrap_future(mine.last)  # those before it were written before it
-            mine.last = None
+        if (last := mine.last) is not None:
+            # Those before it were written before it. It is written also where nobody waits any more: others' records are in it.
+            try:
+                await asyncio.shield(asyncio.wrap_future(last))
+            finally:
+                mine.last = None if mine.last is last else mine.last
         if mine.failed is not None:
             raise mine.failed
 
