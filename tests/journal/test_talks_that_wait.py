@@ -17,6 +17,8 @@ from beforehand.journal import Journal, verify
 from beforehand.journal.reading import summaries, waiting
 from beforehand.testing import FunctionModel, text, tool_call
 
+from journal.cutting import all_records, cut, parents
+
 GATE = Hook(seam="before_tool_call", fn=lambda call: Ask(f"May {call.args['to']} be paid?"), tools=["pay"], name="gate")
 
 
@@ -173,3 +175,31 @@ async def test_answers_count_before_a_handler_is_asked_and_none_is_a_refusal(tmp
     shop = Shop(path, on_ask=lambda pending: pytest.fail("nobody is to be asked"))
     await shop.agent.resume("R", {"c-bob": Approve()})
     assert shop.paid == ["bob"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_run_that_was_not_quite_given_up_goes_on_as_if_it_had_waited_all_the_time(tmp_path: Path, way: str) -> None:
+    """The process ended while a new prompt refused what waited. The refusals that are on record by then say nothing any more."""
+    whole = tmp_path / "whole.db"
+    talk, before = await Shop(whole, way).waiting_talk()
+    await talk.run("carl", run_id="S")
+    records, of = all_records(whole), parents(whole)
+    of_run = [at for at, record in enumerate(records) if record.run_id == "R"]
+    waited = next(at for at in of_run if records[at].kind == "suspended")
+    ends = [at for at in of_run if waited <= at < of_run[-1]]
+    assert [records[at].kind for at in ends][-1] == "withdrawn"
+    for end in ends:
+        path = tmp_path / f"{end}.db"
+        cut(records[: end + 1], of, path).close()
+        shop = Shop(path, way)
+        again, result = await shop.taken_up()
+        assert (result.stop_reason, told(again), len(again.messages)) == ("suspended", [], 2)
+        await again.resume({pending.call_id: Approve() for pending in before.pending})
+        assert (sorted(shop.paid), len(told(again)), open_calls(again)) == (["ann", "bob"], 2, set())
+        recorded = (await shop.agent.resume("R")).messages
+        assert recorded == tuple(again.messages)
+        await again.run("dora", run_id="T")
+        last = Shop(path, way)
+        talk = last.agent.conversation()
+        await talk.resume_recorded("T", {pending.call_id: Approve() for pending in again.pending})
+        assert (last.paid, open_calls(talk)) == (["dora"], set())
