@@ -380,10 +380,10 @@ def places_of(journal: Store, run_id: str, call_id: str) -> list[tuple[str, str]
 def recorded_result(recorded: Recorded, removed: tuple[Message, ...]) -> RunResult:
     """The result of a run that is over, or waits, from its record. `removed`: what a summary has taken the place of."""
     past = recorded.past
-    end = past.end or {}
+    end = past.end or past.suspended or {}
     decisions = tuple(decisions_in(recorded.journal, recorded.run_id, past))
     pending = () if past.suspended is None else tuple([read(p, PendingApproval) for p in past.suspended["pending"]])
-    turns = end.get("turns", past.suspended["turn"] if past.suspended is not None else 0)
+    turns = end.get("turns", end.get("turn", 0))
     error = None if end.get("error") is None else read_error(end["error"])
     return RunResult(
         text=text_of_run(past.messages), messages=tuple(past.messages), usage=read(end.get("usage", {}), Usage),

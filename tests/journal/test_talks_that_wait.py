@@ -8,18 +8,19 @@ from typing import Any
 import pytest
 
 from beforehand import (
-    Agent, Approve, Ask, Block, Conversation, Deny, Edit, Hook, NothingToContinue, PendingApproval, RunResult,
-    ToolContext, UnknownAnswer, UsageError, tool,
+    Agent, Approve, Ask, Block, Conversation, Deny, Edit, Hook, NothingToContinue, PendingApproval, Price,
+    RunResult, ToolContext, UnknownAnswer, Usage, UsageError, tool,
 )  # fmt: skip
 from beforehand.answering import answer_waiting
 from beforehand.decisions import HumanAnswer
 from beforehand.journal import Journal, verify
 from beforehand.journal.reading import summaries, waiting
-from beforehand.testing import FunctionModel, text, tool_call
+from beforehand.testing import FunctionModel, finish, text, tool_call
 
 from journal.cutting import all_records, cut, parents
 
 GATE = Hook(seam="before_tool_call", fn=lambda call: Ask(f"May {call.args['to']} be paid?"), tools=["pay"], name="gate")
+COST, PRICES = finish(usage=Usage(10, 5)), {"function": Price(input=1e6, output=1e6)}
 
 
 class Shop:
@@ -39,21 +40,21 @@ class Shop:
 
         def clerk(request: Any) -> Any:
             last = request.messages[-1]
-            return text(last.text) if last.role == "tool" else tool_call("pay", {"to": last.text}, id="p")
+            return [text(last.text) if last.role == "tool" else tool_call("pay", {"to": last.text}, id="p"), COST]
 
         def says(request: Any) -> Any:
             last = request.messages[-1]
             if last.role != "user":
-                return text(f"then: {last.text}")
+                return [text(f"then: {last.text}"), COST]
             names = last.text.split()
             if way == "sub-agent":
-                return [tool_call("clerk", {"prompt": name}, id=f"c-{name}") for name in names]
-            return [tool_call("pay" if way == "itself" else "within", {"to": name}, id=f"c-{name}") for name in names]
+                return [*[tool_call("clerk", {"prompt": name}, id=f"c-{name}") for name in names], COST]
+            return [*[tool_call("pay" if way == "itself" else "within", {"to": name}, id=f"c-{name}") for name in names], COST]
 
-        helper = Agent(model=FunctionModel(clerk), tools=[pay]).as_tool("clerk", "Pays.")
+        helper = Agent(model=FunctionModel(clerk), tools=[pay], prices=PRICES).as_tool("clerk", "Pays.")
         journal = Journal(path, durability="normal")
         self.agent = Agent(
-            model=FunctionModel(says), tools=[pay, within, helper], hooks=list(hooks), journal=journal, **options
+            model=FunctionModel(says), tools=[pay, within, helper], hooks=list(hooks), journal=journal, prices=PRICES, **options
         )  # fmt: skip
 
     async def waiting_talk(self, prompt: str = "ann bob") -> tuple[Conversation, RunResult]:
@@ -75,6 +76,18 @@ def open_calls(talk: Conversation) -> set[str]:
 
 
 WAYS = ("itself", "within", "sub-agent")
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_the_result_of_a_run_that_waits_is_the_same_from_its_record(tmp_path: Path, way: str) -> None:
+    """What it has used up and cost included, which counts once however often somebody looks."""
+    path = tmp_path / "runs.db"
+    _, before = await Shop(path, way).waiting_talk()
+    replies = 3 if way == "sub-agent" else 1
+    assert before.cost == replies * 15
+    assert (await Shop(path, way).taken_up())[1] == before == (await Shop(path, way).agent.resume("R"))
+    after = await Shop(path, way).agent.resume("R", {pending.call_id: Approve() for pending in before.pending})
+    assert after.cost == (6 if way == "sub-agent" else 2) * 15
 
 
 @pytest.mark.parametrize("streamed", [False, True])
