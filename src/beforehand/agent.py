@@ -229,7 +229,8 @@ class Agent:
         """Go on with a run from the journal, in this process or another one than it began in.
 
         What is recorded is not done again: hooks are not asked twice, replies not paid twice, finished tools not run twice.
-        `answers` by call id are a person's; a waiting call without one is refused, but with `answers=None` it stays open.
+        `answers` by call id are a person's; a waiting call without one is refused, but with `answers=None` it stays open,
+        or is put to `on_ask`.
         A finished run gives its recorded result. One that ended in an error tries again what failed. If tools or hooks have
         changed since it began, that is logged, or with `strict=True` a `RunChanged` error. Raises `UnknownRun`, `RunBusy`.
         A run of an inner loop goes on in a loop of that name.

@@ -101,7 +101,7 @@ class Conversation(Channel):
         self._check_answers(answers)
         waiting = self._suspended
         assert waiting is not None
-        if waiting.journal is not None:
+        if self.plan.journal is not None:
             return self.stream_recorded(waiting.run_id, answers, deps=waiting.deps, events=events)
         return self._stream(waiting, lambda: self._resume(answers, True), events)
 
@@ -146,14 +146,14 @@ class Conversation(Channel):
 
     async def go_on(
         self, run: RunState, run_id: str, answers: Mapping[str, HumanAnswer] | None, *, check: bool = True, strict: bool = False,
-        prompts: Sequence[Message] = (),
+        prompts: Sequence[Message] = (), give_up: bool = False,
     ) -> RunResult:  # fmt: skip
-        """Let `run` become the recorded run `run_id`, and go on with it."""
+        """Let `run` become the recorded run `run_id`, and go on with it. To `give_up` one that waits, come to where it does."""
         from . import durable
 
-        recorded = await durable.take_up(self.plan, run, run_id, answers, strict, prompts)
+        recorded = await durable.take_up(self.plan, run, run_id, answers, strict, prompts, give_up)
         self._free()
-        self._suspended, self._history = None, run.history
+        self._suspended, self._history = run if run.pending else None, run.history
         if recorded.result is not None:
             self.result = recorded.result
             if check and self.result.error is not None:
@@ -257,7 +257,7 @@ class Conversation(Channel):
             raise UsageError(
                 f"resume() takes a mapping from call ids to Approve(), Deny(...) or Edit(...), not a {type(answers).__name__}"
             )
-        waiting = self._suspended.suspension.waiting()
+        waiting = [pending.call_id for pending in self._suspended.pending]
         for call_id in answers:
             if call_id not in waiting:
                 raise UnknownAnswer(f"no call {call_id!r} is waiting; waiting are {', '.join(waiting)}")
@@ -266,7 +266,7 @@ class Conversation(Channel):
         run = self._suspended
         if run is None:
             raise NothingToContinue("the waiting run has been resumed already")
-        if run.journal is not None:
+        if self.plan.journal is not None:
             return await self.go_on(self._again(run.deps), run.run_id, answers, check=check)
         self._suspended = None
         waiting: Suspension = run.suspension
@@ -284,8 +284,12 @@ class Conversation(Channel):
 
     async def _give_up_waiting(self) -> None:
         """A new prompt while calls wait: nobody will approve them now, so each gets its refusal first."""
+        if self.plan.journal is not None and self._suspended is not None and self._suspended.journal is None:
+            taken_up = self._suspended  # where its record ends: nobody has gone over that
+            await self.go_on(self._again(taken_up.deps), taken_up.run_id, None, check=False, give_up=True)
         old = self._suspended
-        assert old is not None
+        if old is None:  # a hook that is new has refused what waited
+            return
         if old.journal is not None:
             from . import durable
 

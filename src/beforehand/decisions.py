@@ -6,7 +6,6 @@ number of effects. Which verdict a seam takes is written in `seams.py`; any othe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -174,7 +173,7 @@ class PendingApproval(Frozen):
     name: str
     args: FrozenDict
     prompt: str
-    options: Sequence[str] = ()
+    options: tuple[str, ...] = ()
     original_args: FrozenDict = EMPTY_DICT
     args_digest: str = ""
     hook: str = ""

@@ -40,6 +40,7 @@ from .state import RunState
 logger = logging.getLogger("beforehand")
 
 NOBODY = "Nobody approved this call: it was not run."
+MOVED_ON = "run {} has been answered or gone on with elsewhere: `await talk.resume({{}})` takes that over, then a prompt follows"
 
 
 # --- beginning -----------------------------------------------------------------------------------
@@ -137,10 +138,7 @@ async def hold_waiting(run: RunState) -> None:
     try:
         there = await journal.reading(journal.head, run.run_id)
         if there.records != run.journal.head.records:
-            raise UsageError(
-                f"run {run.run_id} has been answered or gone on with elsewhere: `await talk.resume({{}})` takes that over, "
-                "and a new prompt can follow"
-            )
+            raise UsageError(MOVED_ON.format(run.run_id))
     except BaseException:
         lease.release()
         raise
@@ -252,10 +250,12 @@ async def loop_of(plan: Any, run_id: str) -> str:
 
 
 async def take_up(
-    plan: Any, run: RunState, run_id: str, answers: Mapping[str, HumanAnswer] | None, strict: bool, prompts: Sequence[Message]
-) -> Recorded:
+    plan: Any, run: RunState, run_id: str, answers: Mapping[str, HumanAnswer] | None, strict: bool, prompts: Sequence[Message],
+    give_up: bool = False,
+) -> Recorded:  # fmt: skip
     """Make `run` the recorded run, ready to go over its past and on. With nothing to go on with, `result` is set instead.
 
+    So it is of one that waits for a person, unless its agent has a handler to ask, or it is to `give_up` waiting.
     `prompts`, if any, are told by somebody who still has them.
     """
     journal = journal_of(plan)
@@ -268,14 +268,19 @@ async def take_up(
             raise UsageError(f"run {run_id} was made inside a call: resume {outer}, which goes on with it")
         if (loop := recorded.past.start["loop"]) != run.loop:
             raise UsageError(f"run {run_id} was made in loop {loop!r}, and this is {run.loop!r}: resume it with agent.resume()")
-        if strict and not recorded.finished and (answers is not None or not recorded.waits):
+        if give_up and not recorded.waits:
+            raise UsageError(MOVED_ON.format(run_id))
+        stays = plan.on_ask is None and not give_up
+        if strict and not recorded.finished and not (stays and answers is None and recorded.waits):
             refuse_changes(recorded, run.plan.tools, run.hooks)  # before answers count for a run that does not go on
         await record_answers(recorded, answers)
-        if recorded.finished or recorded.waits:
+        if recorded.finished or (stays and recorded.waits):
             left, removed = await journal.reading(recorded.left)
             recorded.result = await journal.reading(recorded_result, recorded, removed)
             for message in left:
                 run.history.append(message)
+            run.set_id(run_id)
+            run.pending = recorded.result.pending
             if run.parent_call_id is not None and run.plan.hooks.rules is not None:  # its caller goes on, and goes on counting
                 run.plan.hooks.rules.restore_counts(recorded.past.fired)
             lease.release()
@@ -375,10 +380,10 @@ def places_of(journal: Store, run_id: str, call_id: str) -> list[tuple[str, str]
 def recorded_result(recorded: Recorded, removed: tuple[Message, ...]) -> RunResult:
     """The result of a run that is over, or waits, from its record. `removed`: what a summary has taken the place of."""
     past = recorded.past
-    end = past.end or {}
+    end = past.end or past.suspended or {}
     decisions = tuple(decisions_in(recorded.journal, recorded.run_id, past))
     pending = () if past.suspended is None else tuple([read(p, PendingApproval) for p in past.suspended["pending"]])
-    turns = end.get("turns", past.suspended["turn"] if past.suspended is not None else 0)
+    turns = end.get("turns", end.get("turn", 0))
     error = None if end.get("error") is None else read_error(end["error"])
     return RunResult(
         text=text_of_run(past.messages), messages=tuple(past.messages), usage=read(end.get("usage", {}), Usage),

@@ -201,6 +201,16 @@ def test_what_stands_beside_the_chain_cannot_be_changed_unnoticed(copy: Copy, ch
 
 
 @pytest.mark.parametrize(
+    "change", ["DELETE FROM journal WHERE name = 'signed'", "UPDATE journal SET value = NULL WHERE name = 'signed'"]
+)  # fmt: skip
+def test_a_journal_that_does_not_say_whether_it_is_signed_is_refused(copy: Copy, change: str) -> None:
+    copy.change((change, ()))
+    for readonly in (True, False):
+        with pytest.raises(JournalUnreadable, match="does not say whether it is signed"):
+            _ = Journal(copy.path, key=copy.key, readonly=readonly).db
+
+
+@pytest.mark.parametrize(
     "damage", [lambda page: bytes(len(page)), lambda page: page.replace(b"r1", b"r9")], ids=["gone", "changed"]
 )  # fmt: skip
 def test_a_run_that_is_there_and_no_longer_found_by_its_id_is_missed(copy: Copy, damage: Any) -> None:

@@ -16,7 +16,9 @@ def decisions_in(journal: Any, run_id: str, past: Past) -> list[DecisionRecord]:
     children = journal.children(run_id)
     around = {"run_id": run_id, "loop": past.start["loop"]}
     found: list[DecisionRecord] = []
-    for seam, call_id, written in past.decisions:
+    # Calls that wait, or were cut short, come last: nothing on record says that they are over.
+    waiting = [call_id for call_id, call in past.calls.items() if call.outcome is None] if children else []
+    for seam, call_id, written in [*past.decisions, *[(INSIDE, call_id, {}) for call_id in waiting]]:
         if seam != INSIDE:
             found.append(read_decision(written, **around, seam=seam, call_id=call_id))
         elif (child := f"{run_id}/{call_id}") in children:

@@ -386,7 +386,10 @@ class RunLog(Stored):
         """The run is over, or waits for a person. Durable when this returns."""
         self.waiting.close()
         if run.stop_reason == "suspended":
-            self.add("suspended", {"turn": run.turn, "calls": self._calls, "pending": run.pending, **shortened_of(run)})
+            self.add("suspended", {
+                "turn": run.turn, "calls": self._calls, "pending": run.pending, "usage": run.usage, "cost": run.usage_cost,
+                **shortened_of(run),
+            })  # fmt: skip
         else:
             data: dict[str, Any] = {
                 "stop_reason": run.stop_reason or "completed", "reason": run.reason, "usage": run.usage, "cost": run.usage_cost,

@@ -111,7 +111,10 @@ def _prepare(db: sqlite3.Connection, path: Path, key: bytes | None, readonly: bo
         newer = isinstance(version, int) and version > FILE_FORMAT
         hint = "a newer version of beforehand wrote it: use that one" if newer else "it is damaged"
         raise JournalUnreadable(f"{path} has journal format {version!r}, and this version reads up to {FILE_FORMAT}: {hint}")
-    (signed,) = db.execute("SELECT value FROM journal WHERE name = 'signed'").fetchone() or (0,)
+    said = db.execute("SELECT value FROM journal WHERE name = 'signed'").fetchone()
+    if said is None or said[0] not in (0, 1):
+        raise JournalUnreadable(f"{path} does not say whether it is signed: it is damaged")
+    (signed,) = said
     if signed and key is None and not readonly:
         raise JournalUnreadable(no_key(path))
     if not signed and key is not None:

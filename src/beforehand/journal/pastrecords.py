@@ -92,6 +92,8 @@ class _Reader:
         """Where the line and the messages end that still count."""
         self.left: int | None = None
         """Where the messages begin that hooks had queued and no turn took, in a run that was about to end."""
+        self.waits = (0, 0)
+        """Where the line and the messages end in a run that waits. What follows refuses it, and counts once the run is over."""
         self.said_aside: list[tuple[str | None, dict[str, Any]]] = []
         """What hooks' own code has left to be known, until the ruling comes that it belongs to."""
         self.before_reply = 0
@@ -146,6 +148,7 @@ class _Reader:
             self._note(data)
         elif kind == "suspended":
             past.suspended, past.answered = data, set()
+            self.waits = len(past.line), len(past.messages)
         elif kind == "end":
             past.end, past.suspended, self.left = data, None, None
             if data.get("error") is None:  # an abort came after a failure, or in the middle of a request
@@ -299,8 +302,10 @@ class _Reader:
         self.taken_back = 0
 
     def go_on(self) -> None:
-        """Forget what a failure closed, and a request whose reply never came."""
+        """Forget what a failure closed, a request whose reply never came, and how a run that waits was not quite given up."""
         where = self.at_failure or self.open_request
+        if self.past.suspended is not None:
+            where = min(where or self.waits, self.waits)
         if where is not None:
             while len(self.past.line) > where[0]:
                 item = self.past.line.pop()
