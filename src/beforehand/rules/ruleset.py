@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from beforehand.contexts import digest_of
 from beforehand.errors import ConfigError
 from beforehand.hooks.hook import Hook
 
@@ -33,10 +35,9 @@ class RuleSet:
         self.rules = tuple(rules)
         self.paths = tuple(paths)
         self.warnings = tuple(warnings)
+        _name_apart(self.rules)
         self.hooks: tuple[Hook, ...] = tuple(_hooks(self.rules))
-        self._limited = tuple(
-            [(f"{Path(r.file).name}:{r.position}:{r.label}", r) for r in self.rules if r.counter.limit is not None]
-        )
+        self._limited = tuple(_told_apart([rule for rule in self.rules if rule.counter.limit is not None], _on_record).items())
 
     def describe(self) -> list[dict[str, Any]]:
         """What is loaded: label, target, source file and line, state ("active", or "spent" by `maxTriggers`), firings."""
@@ -49,8 +50,8 @@ class RuleSet:
         ]  # fmt: skip
 
     def counts(self) -> dict[str, int]:
-        """How often each rule with `maxTriggers` has fired, by what tells it apart: file, position and label. What is not
-        `recorded` yet is left out.
+        """How often each rule with `maxTriggers` has fired, by what tells it apart: file name, label and what it says. What is
+        not `recorded` yet is left out.
         """
         return {key: rule.counter.fired - sum(rule.counter.unrecorded.values()) for key, rule in self._limited}
 
@@ -75,21 +76,45 @@ class RuleSet:
 
     def take_counts(self, before: RuleSet) -> None:
         """Go on counting where another set stands, for the rules that are the same in both."""
-        counters = {key: rule.counter for key, rule in before._by_definition().items()}
-        for key, rule in self._by_definition().items():
+        counters = {key: rule.counter for key, rule in _told_apart(before.rules, _here).items()}
+        for key, rule in _told_apart(self.rules, _here).items():
             rule.counter = counters.get(key, rule.counter)
-
-    def _by_definition(self) -> dict[tuple[str, bytes, int], Rule]:
-        found: dict[tuple[str, bytes, int], Rule] = {}
-        for rule in self.rules:
-            text, again = msgspec.json.encode(rule.definition), 0
-            while (rule.file, text, again) in found:
-                again += 1
-            found[rule.file, text, again] = rule
-        return found
 
     def __repr__(self) -> str:
         return f"RuleSet({len(self.rules)} rules from {[str(path) for path in self.paths]})"
+
+
+def _name_apart(rules: Sequence[Rule]) -> None:
+    """Number those that have the name of one before them: a run that goes on knows by names which rule had decided something."""
+    names: set[str] = set()
+    times: Counter[str] = Counter()
+    for rule in rules:
+        name = given = rule.name
+        while name in names:
+            times[given] += 1
+            name = f"{given} ({times[given] + 1})"
+        names.add(name)
+        rule.name = name
+
+
+def _told_apart(rules: Iterable[Rule], by: Callable[[Rule], str]) -> dict[str, Rule]:
+    """Rules by what they have of their own, and by how many before them have the same."""
+    found: dict[str, Rule] = {}
+    times: Counter[str] = Counter()
+    for rule in rules:
+        what = by(rule)
+        times[what] += 1
+        found[f"{what}:{times[what]}"] = rule
+    return found
+
+
+def _on_record(rule: Rule) -> str:
+    """A rule as another process knows it, where its file may be in another folder, and stand at another place in its file."""
+    return f"{Path(rule.file).name}:{rule.label}:{digest_of(rule.fingerprint())[:16]}"
+
+
+def _here(rule: Rule) -> str:
+    return f"{rule.file}:{msgspec.json.encode(rule.definition).decode()}"
 
 
 def load_rules(paths: Sequence[str | Path], voice: Voice = say) -> RuleSet:
