@@ -121,8 +121,8 @@ class Rehearsal(Recall):
         if not self.past_failure():
             raise RecordEnds
 
-    def past_retry(self) -> dict[str, Any]:
-        again = super().past_retry()
+    def past_retry(self, run: Any) -> dict[str, Any]:
+        again = super().past_retry(run)
         if again is None:
             raise RecordEnds
         return again

@@ -55,10 +55,20 @@ class RuleSet:
         """
         return {key: rule.counter.fired - sum(rule.counter.unrecorded.values()) for key, rule in self._limited}
 
-    def recorded(self, run_id: str, call_id: str) -> None:
-        """What rules have decided about a call is on record from now on."""
+    def recorded(self, run_id: str, about: str | None = None) -> None:
+        """What rules have decided in a run about this, and inside it, is on record from now on: about a call or a lambda's
+        question (its id), or what a seam was asked about; or about all there was.
+        """
         for _, rule in self._limited:
-            rule.counter.unrecorded.pop((run_id, call_id), None)
+            if there := rule.counter.unrecorded:
+                for what in [what for what in there if what[0] == run_id and (about is None or _is_in(what[1], about))]:
+                    del there[what]
+
+    def taken_back(self, run_id: str) -> None:
+        """A run goes on, and those inside it: what was not decided on record is asked about again, and did not count."""
+        for _, rule in self._limited:
+            for what in [what for what in rule.counter.unrecorded if _is_in(what[0], run_id)]:
+                rule.counter.fired -= rule.counter.unrecorded.pop(what)
 
     def restore_counts(self, counts: Mapping[str, int]) -> None:
         """Go on counting from here, where that is more than was counted in this process."""
@@ -82,6 +92,11 @@ class RuleSet:
 
     def __repr__(self) -> str:
         return f"RuleSet({len(self.rules)} rules from {[str(path) for path in self.paths]})"
+
+
+def _is_in(inner: str, outer: str) -> bool:
+    """Whether this is the id of the same run or call, or of one inside it."""
+    return f"{inner}/".startswith(f"{outer}/")
 
 
 def _name_apart(rules: Sequence[Rule]) -> None:
