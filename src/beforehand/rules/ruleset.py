@@ -61,14 +61,16 @@ class RuleSet:
         """
         for _, rule in self._limited:
             if there := rule.counter.unrecorded:
-                for what in [what for what in there if what[0] == run_id and (about is None or _is_in(what[1], about))]:
-                    del there[what]
+                for what in list(there):  # a rule in a thread may fire meanwhile
+                    if what[0] == run_id and (about is None or _is_in(what[1], about)):
+                        del there[what]
 
     def taken_back(self, run_id: str) -> None:
         """A run goes on, and those inside it: what was not decided on record is asked about again, and did not count."""
         for _, rule in self._limited:
-            for what in [what for what in rule.counter.unrecorded if _is_in(what[0], run_id)]:
-                rule.counter.fired -= rule.counter.unrecorded.pop(what)
+            for what in list(rule.counter.unrecorded):
+                if _is_in(what[0], run_id):
+                    rule.counter.fired -= rule.counter.unrecorded.pop(what)
 
     def restore_counts(self, counts: Mapping[str, int]) -> None:
         """Go on counting from here, where that is more than was counted in this process."""
@@ -78,7 +80,9 @@ class RuleSet:
     def set_counts(self, counts: Mapping[str, int]) -> None:
         """Go on counting from exactly here, for the rules that are named."""
         for key, rule in self._limited:
-            rule.counter.fired = counts.get(key, rule.counter.fired)
+            if key in counts:
+                rule.counter.fired = counts[key]
+                rule.counter.unrecorded.clear()
 
     def fresh(self, voice: Voice) -> RuleSet:
         """The same rules with counters at zero, which say what they have to say through another voice."""
