@@ -319,6 +319,8 @@ async def _begin_again(run: RunState, recorded: Recorded) -> None:
     log = RunLog(recorded.journal, recorded.head, past)
     log.inside = await recorded.journal.reading(decisions_inside, recorded.journal, recorded.run_id, past)
     of_agents = await recorded.journal.reading(fired_inside, recorded.journal, recorded.run_id, past, run.plan.tools)
+    if run.plan.hooks.rules is not None:
+        run.plan.hooks.rules.taken_back(run.run_id)
     for rules, fired in of_agents:
         rules.restore_counts(fired)
     _intake(run, log, past.start["prompts"])

@@ -94,7 +94,7 @@ async def recover(run: RunState, incoming: list[Message], turns: Turns) -> None:
             await store_turn_error(run, str(error))
         since = len(run.history)
         remedy = kind in REMEDIES and kind not in remedied and run.plan.recovery.auto_retry  # type: ignore[union-attr]
-        if run.journal is not None and (again := run.journal.past_retry()) is not None:
+        if run.journal is not None and (again := run.journal.past_retry(run)) is not None:
             _went_on(run, attempts, again)
             most = again.get("of", most)
         elif remedy:
@@ -116,7 +116,7 @@ async def recover(run: RunState, incoming: list[Message], turns: Turns) -> None:
         elif kind != "transient":
             incoming[:] = [*(m for m in incoming if _still_due(run, m)), _notice(attempts.failures, most)]
         if run.journal is not None and run.journal.live:
-            run.journal.retried(_announced(run), attempts.failures, most, attempts.last)
+            run.journal.retried(run, _announced(run), attempts.failures, most, attempts.last)
         run.stop_reason, run.error, run.reason = None, None, None
         run.poll_first, run.resend, run.askers = True, False, ()
         await turns(run, incoming)

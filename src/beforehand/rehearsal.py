@@ -73,7 +73,13 @@ class Rehearsal(Recall):
             before = data["fired_before"]
             ends = {key: bisect_right(grown, before, key=itemgetter(0)) for key, grown in self._grown.items()}
             self.counts = self._first_counts | {key: self._grown[key][end - 1][1] for key, end in ends.items() if end}
+            self._came_by(data)
         return data
+
+    def _came_by(self, data: dict[str, Any]) -> None:
+        """Nobody has decided anything about it: what rules have fired since the ruling before, they fired elsewhere by then."""
+        if not data.get("decisions"):
+            self.counts = self.counts | self._outermost(data.get("fired", {}))
 
     @cached_property
     def _grown(self) -> dict[str, list[tuple[int, int]]]:
@@ -93,7 +99,10 @@ class Rehearsal(Recall):
 
     def past_reply(self, run: Any) -> PastReply | None:
         self.counts = dict(self._counts_now)
-        return super().past_reply(run)
+        reply = super().past_reply(run)
+        if reply is not None and not reply.decisions:
+            self.counts = dict(self._counts_now)
+        return reply
 
     def begin(self, run: Any) -> None:
         run.journal = self
@@ -111,6 +120,8 @@ class Rehearsal(Recall):
 
     def _past_ruling_on_line(self, run: Any, seam: str, stored: int) -> dict[str, Any] | None:
         found = super()._past_ruling_on_line(run, seam, stored)
+        if found:
+            self._came_by(found)
         if found is None and self.line:
             return {}  # nobody was asked then, and rulings follow
         if found is None and seam in LAST and self.past is not None and self.past.end is not None:
@@ -121,8 +132,8 @@ class Rehearsal(Recall):
         if not self.past_failure():
             raise RecordEnds
 
-    def past_retry(self) -> dict[str, Any]:
-        again = super().past_retry()
+    def past_retry(self, run: Any) -> dict[str, Any]:
+        again = super().past_retry(run)
         if again is None:
             raise RecordEnds
         return again

@@ -111,10 +111,15 @@ class _Counters:
         found: dict[str, int] = {} if own is None else own.counts()
         return found if around is None else {**found, **{AROUND + key: n for key, n in around.counts().items()}}
 
-    def recorded(self, run_id: str, call_id: str) -> None:
+    def recorded(self, run_id: str, about: str | None = None) -> None:
         for rules in (self._own.rules, self._around.rules):
             if rules is not None:
-                rules.recorded(run_id, call_id)
+                rules.recorded(run_id, about)
+
+    def taken_back(self, run_id: str) -> None:
+        for rules in (self._own.rules, self._around.rules):
+            if rules is not None:
+                rules.taken_back(run_id)
 
     def restore_counts(self, counts: Mapping[str, int]) -> None:
         if self._own.rules is not None:

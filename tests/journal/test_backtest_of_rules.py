@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -115,3 +116,39 @@ async def test_calls_of_one_reply_may_have_ended_in_another_order(most: int, act
     assert [d.call_id for d in result.decisions] == ["c1", "c2"][:most]
 
     assert (await put(Journal(tmp_path / "runs.db"), folder)).differences == ()
+
+
+RULES_OF_SECRETS = {
+    "call": {"target": "tool", "event": "before", "tools": ["look"], "actions": [{"type": "block", "reason": "no"}]},
+    "result": {"target": "tool", "event": "after", "regex": "secret", "actions": [{"type": "replace", "with": "***"}]},
+    "message": {"target": "chat", "regex": "secret", "actions": [{"type": "replace", "with": "***"}]},
+    "stream": {"target": "stream", "regex": "secret", "actions": [{"type": "replace", "with": "***"}]},
+}
+
+
+@pytest.mark.parametrize("kind", RULES_OF_SECRETS)
+async def test_a_rule_that_sub_agents_side_by_side_have_used_up_had_fired_by_then(kind: str, tmp_path: Path) -> None:
+    """What they come to is judged once more in the caller's run, and one of them had made the rule fire for the other one."""
+    (tmp_path / "rules").mkdir()
+    rule = {"label": "few", "maxTriggers": 2, **RULES_OF_SECRETS[kind]}
+    (tmp_path / "rules" / "rules.json").write_text(json.dumps([rule]))
+
+    @tool
+    async def look() -> str:
+        return "a secret"
+
+    def looks(request: Any) -> Any:
+        result = request.messages[-1]
+        two = [tool_call("look", {}, id=id) for id in ("l1", "l2")]
+        return text(f"a secret: {result.text}") if result.role == "tool" else two
+
+    child = Agent(model=FunctionModel(looks), tools=[look]).as_tool("clerk", "Looks.")
+    calls = [*[tool_call("clerk", {"prompt": "look"}, id=id) for id in "ABC"], tool_call("look", {}, id="l")]
+    model = FunctionModel(lambda request: text("a secret") if request.messages[-1].role == "tool" else calls)
+    async with Agent(model=model, tools=[look, child], hooks=[tmp_path / "rules"], journal=tmp_path / "runs.db") as agent:
+        await agent.run("go", run_id="r1")
+        await agent.run("go", run_id="r2")
+        assert [rule["firings"] for rule in agent.get_json_hooks()] == [2]
+
+    report = await put(Journal(tmp_path / "runs.db"), tmp_path / "rules")
+    assert report.differences == ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from hypothesis import given
@@ -184,6 +185,8 @@ arguments = st.dictionaries(st.sampled_from(["path", "amount", "deep", "y"]), va
 
 
 class Call:
+    run = SimpleNamespace(_run=SimpleNamespace(journal=None))
+
     def __init__(self, name: str, args: dict[str, Any]) -> None:
         self.name, self.args = name, args
 

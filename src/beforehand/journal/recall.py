@@ -376,9 +376,12 @@ class Recall(RecallOfCalls):
         """Whether it is on record that the run fails here, and was tried again."""
         return self._next("failed") is not None
 
-    def past_retry(self) -> dict[str, Any] | None:
+    def past_retry(self, run: Any) -> dict[str, Any] | None:
         """Whether the failed turn was tried again, and how that was announced."""
-        return self._next("retried")
+        data = self._next("retried")
+        if data is not None and data.get("fired"):
+            self._restore_counts(run, data["fired"])
+        return data
 
 
 def _text_of(data: dict[str, Any] | None) -> str | None:

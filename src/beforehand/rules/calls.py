@@ -75,7 +75,7 @@ class Gate:
         found = True if self._quick else _before(rule, call.args)
         if found is False or rule.counter.spent():
             return None
-        rule.count(call)
+        rule.count("before_tool_call", call)
         variables = rule.variables({"event": "before", "name": call.name, "args": call.args}, found)
         return settle("before_tool_call", run_acts(self._acts, variables))
 
@@ -111,7 +111,7 @@ class Shaper:
         found = _before(rule, call.args)
         if found is False or rule.counter.spent():
             return None
-        rule.count(call)
+        rule.count("prepare_tool_call", call)
         return self._variables(call, found)
 
     def _variables(self, call: CallDraft, found: Match | bool) -> dict[str, Any]:
@@ -189,7 +189,7 @@ class After:
         if outcome.partial:  # progress, not the result: it is covered up where the result would be, and nothing is counted
             decisions = run_acts(self._verdicts, variables)
         else:
-            rule.count(outcome)
+            rule.count("after_tool_call", outcome)
             decisions = run_acts(self._acts, variables)
         if self._replaces and not any(isinstance(d, Interrupt) for d in decisions):
             decisions.append(self._replaced(outcome, shared))
@@ -262,7 +262,7 @@ class Refused:
         match = None if rule.finder is None else rule.finder.first(text)
         if (rule.finder is not None and match is None) or rule.counter.spent():
             return None
-        rule.count()
+        rule.count("on_message", context)
         variables = rule.variables({"event": "error", "name": name, "args": args, "error": error_text(text)}, match)
         return settle("on_message", run_acts(self._acts, variables))
 

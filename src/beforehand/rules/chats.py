@@ -55,7 +55,7 @@ class MessageRule:
                 match = rule.finder.first(content)
                 if match is None:
                     continue
-            rule.count()
+            rule.count("on_message", context)
             shown = rule.variables(variables, match)
             decisions += run_acts(self._acts, shown)
             for template in self._replaces:

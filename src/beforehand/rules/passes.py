@@ -57,7 +57,7 @@ class StreamRule:
 
     def fire(self, channel: Channel, match: Match | None) -> dict[str, Any]:
         """Count, and do the actions. Returns the variables."""
-        self.rule.count()
+        self.rule.count("on_chunk", channel.chunk)
         channel.by = self.rule
         variables = self.rule.variables(channel.variables(match is not None), match)
         channel.decisions += run_acts(self._acts, variables)

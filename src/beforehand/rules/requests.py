@@ -107,7 +107,7 @@ class RequestRule:
         rule, variables = self.rule, None
         match = self._match(system, messages)
         if match is not None and not rule.counter.spent():
-            rule.count(context)
+            rule.count(_SEAMS[stage], context)
             variables = self._variables(context, match)
         if stage != "alone":
             self._fired.put(_of(context), variables)
@@ -120,7 +120,7 @@ class RequestRule:
         """
         name, run, key = self.rule.name, context.run._run, _of(context)
         if key not in self._fired:
-            seams = (_SEAMS[self._first],) if self._comes_first(run) else (*_SEAMS.values(), "before_tool_call")
+            seams = (_SEAMS[self._first],) if self._comes_first(run) else _SEAMS.values()
             if any([d.hook == name and d.seam in seams and (d.run_id, d.turn) == key for d in run.decisions]):
                 self._fired.put(key, self._variables(context, self._match(system, messages)))
         return self._fired.get(key)  # type: ignore[no-any-return]
@@ -141,7 +141,10 @@ class RequestRule:
         return self.rule.variables({"model": "" if model is None else model.name, "kind": "turn"}, match)
 
 
-_SEAMS = {"plan": "prepare_request", "shape": "before_provider_call", "gate": "authorize_request"}
+_SEAMS = {
+    "plan": "prepare_request", "shape": "before_provider_call", "gate": "authorize_request", "alone": "authorize_request",
+    "call": "before_tool_call",
+}  # fmt: skip
 
 
 def _of(context: Any) -> tuple[str, int]:
@@ -191,7 +194,7 @@ def turn_hooks(rule: Rule) -> list[Hook]:
         match = None if rule.finder is None else rule.finder.first(content)
         if (rule.finder is not None and match is None) or rule.counter.spent():
             return None
-        rule.count()
+        rule.count(seam, turn)
         shared = {"event": rule.event, "number": turn.number, "content": content}
         return settle(seam, run_acts(acts, rule.variables(shared, match)))
 
@@ -211,7 +214,7 @@ def run_hooks(rule: Rule) -> list[Hook]:
         match = None if rule.finder is None else rule.finder.first(content)
         if (rule.finder is not None and match is None) or rule.counter.spent():
             return None
-        rule.count()
+        rule.count("before_run", start)
         variables = rule.variables({"content": content}, match)
         decisions = run_acts(acts, variables)
         messages = start.messages

@@ -37,7 +37,9 @@ class Counter:
         self.limit = limit
         self.fired = 0
         self.unrecorded: dict[tuple[str, str], int] = {}
-        """How often for calls whose ruling is not on record yet, by run and call. A record about another one leaves that out."""
+        """How often about what is not decided on record yet, by run and by what it was about. Records about all else leave that
+        out, and should the run go on it is asked about again.
+        """
 
     def spent(self) -> bool:
         return self.limit is not None and self.fired >= self.limit
@@ -103,13 +105,13 @@ class Rule:
             found.update(groups_of(match))
         return found
 
-    def count(self, context: Any = None) -> None:
-        """The rule has fired, for a call where one is given."""
+    def count(self, seam: str, context: Any) -> None:
+        """The rule has fired at a seam about this."""
         counter = self.counter
         counter.fired += 1
-        if counter.limit is not None and hasattr(context, "call_id") and context.run._run.journal is not None:
-            call = context.run.run_id, context.call_id
-            counter.unrecorded[call] = counter.unrecorded.get(call, 0) + 1
+        if counter.limit is not None and (run := context.run._run).journal is not None:
+            what = run.run_id, context.call_id if BY_NAME[seam].by_tool else run.question or seam
+            counter.unrecorded[what] = counter.unrecorded.get(what, 0) + 1
 
 
 # --- actions -------------------------------------------------------------------------------------

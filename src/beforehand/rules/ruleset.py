@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from beforehand.contexts import digest_of
 from beforehand.errors import ConfigError
 from beforehand.hooks.hook import Hook
 
@@ -33,10 +35,9 @@ class RuleSet:
         self.rules = tuple(rules)
         self.paths = tuple(paths)
         self.warnings = tuple(warnings)
+        _name_apart(self.rules)
         self.hooks: tuple[Hook, ...] = tuple(_hooks(self.rules))
-        self._limited = tuple(
-            [(f"{Path(r.file).name}:{r.position}:{r.label}", r) for r in self.rules if r.counter.limit is not None]
-        )
+        self._limited = tuple(_told_apart([rule for rule in self.rules if rule.counter.limit is not None], _on_record).items())
 
     def describe(self) -> list[dict[str, Any]]:
         """What is loaded: label, target, source file and line, state ("active", or "spent" by `maxTriggers`), firings."""
@@ -49,15 +50,27 @@ class RuleSet:
         ]  # fmt: skip
 
     def counts(self) -> dict[str, int]:
-        """How often each rule with `maxTriggers` has fired, by what tells it apart: file, position and label. What is not
-        `recorded` yet is left out.
+        """How often each rule with `maxTriggers` has fired, by what tells it apart: file name, label and what it says. What is
+        not `recorded` yet is left out.
         """
         return {key: rule.counter.fired - sum(rule.counter.unrecorded.values()) for key, rule in self._limited}
 
-    def recorded(self, run_id: str, call_id: str) -> None:
-        """What rules have decided about a call is on record from now on."""
+    def recorded(self, run_id: str, about: str | None = None) -> None:
+        """What rules have decided in a run about this, and inside it, is on record from now on: about a call or a lambda's
+        question (its id), or what a seam was asked about; or about all there was.
+        """
         for _, rule in self._limited:
-            rule.counter.unrecorded.pop((run_id, call_id), None)
+            if there := rule.counter.unrecorded:
+                for what in list(there):  # a rule in a thread may fire meanwhile
+                    if what[0] == run_id and (about is None or _is_in(what[1], about)):
+                        del there[what]
+
+    def taken_back(self, run_id: str) -> None:
+        """A run goes on, and those inside it: what was not decided on record is asked about again, and did not count."""
+        for _, rule in self._limited:
+            for what in list(rule.counter.unrecorded):
+                if _is_in(what[0], run_id):
+                    rule.counter.fired -= rule.counter.unrecorded.pop(what)
 
     def restore_counts(self, counts: Mapping[str, int]) -> None:
         """Go on counting from here, where that is more than was counted in this process."""
@@ -67,7 +80,9 @@ class RuleSet:
     def set_counts(self, counts: Mapping[str, int]) -> None:
         """Go on counting from exactly here, for the rules that are named."""
         for key, rule in self._limited:
-            rule.counter.fired = counts.get(key, rule.counter.fired)
+            if key in counts:
+                rule.counter.fired = counts[key]
+                rule.counter.unrecorded.clear()
 
     def fresh(self, voice: Voice) -> RuleSet:
         """The same rules with counters at zero, which say what they have to say through another voice."""
@@ -75,21 +90,50 @@ class RuleSet:
 
     def take_counts(self, before: RuleSet) -> None:
         """Go on counting where another set stands, for the rules that are the same in both."""
-        counters = {key: rule.counter for key, rule in before._by_definition().items()}
-        for key, rule in self._by_definition().items():
+        counters = {key: rule.counter for key, rule in _told_apart(before.rules, _here).items()}
+        for key, rule in _told_apart(self.rules, _here).items():
             rule.counter = counters.get(key, rule.counter)
-
-    def _by_definition(self) -> dict[tuple[str, bytes, int], Rule]:
-        found: dict[tuple[str, bytes, int], Rule] = {}
-        for rule in self.rules:
-            text, again = msgspec.json.encode(rule.definition), 0
-            while (rule.file, text, again) in found:
-                again += 1
-            found[rule.file, text, again] = rule
-        return found
 
     def __repr__(self) -> str:
         return f"RuleSet({len(self.rules)} rules from {[str(path) for path in self.paths]})"
+
+
+def _is_in(inner: str, outer: str) -> bool:
+    """Whether this is the id of the same run or call, or of one inside it."""
+    return f"{inner}/".startswith(f"{outer}/")
+
+
+def _name_apart(rules: Sequence[Rule]) -> None:
+    """Number those that have the name of one before them: a run that goes on knows by names which rule had decided something."""
+    names: set[str] = set()
+    times: Counter[str] = Counter()
+    for rule in rules:
+        name = given = rule.name
+        while name in names:
+            times[given] += 1
+            name = f"{given} ({times[given] + 1})"
+        names.add(name)
+        rule.name = name
+
+
+def _told_apart(rules: Iterable[Rule], by: Callable[[Rule], str]) -> dict[str, Rule]:
+    """Rules by what they have of their own, and by how many before them have the same."""
+    found: dict[str, Rule] = {}
+    times: Counter[str] = Counter()
+    for rule in rules:
+        what = by(rule)
+        times[what] += 1
+        found[f"{what}:{times[what]}"] = rule
+    return found
+
+
+def _on_record(rule: Rule) -> str:
+    """A rule as another process knows it, where its file may be in another folder, and stand at another place in its file."""
+    return f"{Path(rule.file).name}:{rule.label}:{digest_of(rule.fingerprint())[:16]}"
+
+
+def _here(rule: Rule) -> str:
+    return f"{rule.file}:{msgspec.json.encode(rule.definition).decode()}"
 
 
 def load_rules(paths: Sequence[str | Path], voice: Voice = say) -> RuleSet:
