@@ -11,13 +11,12 @@ from typing import Any
 import msgspec
 
 from .decisions import Deny, HumanAnswer, PendingApproval
-from .errors import ConfigError, JournalError, JournalUnreadable, RunChanged, UnknownAnswer, UsageError
+from .errors import ConfigError, JournalError, RunChanged, UnknownAnswer, UsageError
 from .history import History
 from .hooks.group import each_of
 from .hooks.hook import UNSEEN, Hook
 from .hooks.registry import HookSet
 from .ids import run_id_problem
-from .journal.chain import Record, seal
 from .journal.codec import message_of, read, read_error
 from .journal.details import kept, kept_all
 from .journal.families import decisions_in, decisions_inside, fired_inside
@@ -25,11 +24,12 @@ from .journal.fingerprint import differences, of_tool, prints_of
 from .journal.log import RunLog
 from .journal.opening import RunExists
 from .journal.past import Past
-from .journal.pastrecords import MALFORMED, check_chain, read_past, unreadable
+from .journal.pastrecords import MALFORMED, read_past, unreadable
 from .journal.queries import Head
 from .journal.sqlite import encode, now
 from .journal.shortened import read_shortened
 from .journal.store import Store
+from .journal.trusted import history_before, trusted
 from .journal.waiting import begin_waiting
 from .journal.withheld import Keep, give, was_withheld, withheld
 from .limits import Limits
@@ -200,42 +200,6 @@ def load(journal: Store, run_id: str, go_on: bool = True) -> Recorded:
         logger.warning("run %s: %s", run_id, dropped)
         head, records = journal.head(run_id), journal.records(run_id)
     return Recorded(journal, head, read_past(trusted(journal, head, records), go_on), run_id)
-
-
-def trusted(journal: Store, head: Head, records: Sequence[Record]) -> Sequence[Record]:
-    """A run's records up to `head`. Raises `JournalUnreadable` if they are not as they were written."""
-    records = records[: head.records]
-    wrong = check_chain(records, journal.before_run(head.row), journal.key)
-    if wrong is not None:
-        raise JournalUnreadable(f"run {head.run_id}, record {wrong} was changed: the run cannot be trusted (`beforehand verify`)")
-    if not records or (len(records), records[-1].hash) != (head.records, head.hash) or head.seal != _seal_of(journal, head):
-        raise JournalUnreadable(
-            f"run {head.run_id}: {head.records} records were written and do not end as these {len(records)} do: the run cannot "
-            "be trusted (`beforehand verify`)"
-        )
-    return records
-
-
-def _seal_of(journal: Store, head: Head) -> bytes:
-    return seal(journal.key, head.run_id, head.records, head.hash)
-
-
-def history_before(journal: Store, start: Mapping[str, Any], checked: bool = False) -> list[Message]:
-    """The history that a run began with, put together from the runs of its conversation before it.
-
-    Who goes on from it has their records `checked`: raises `JournalUnreadable` if they are not as they were written.
-    """
-    earlier: list[list[Message]] = []
-    base = start["base"]
-    while "after" in base:
-        head, records = journal.head(base["after"]), journal.records(base["after"])
-        past = read_past(trusted(journal, head, records) if checked else records)
-        if len(past.messages) != base["added"]:
-            raise JournalUnreadable(f"run {base['after']} has gone on since: the runs after it can no longer be resumed")
-        earlier.append(past.messages)
-        base = past.start["base"]
-    earlier.append([message_of(m) for m in base["messages"]])
-    return [message for messages in reversed(earlier) for message in messages]
 
 
 async def loop_of(plan: Any, run_id: str) -> str:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import msgspec
 
-from ..durable import history_before
 from ..errors import ConfigError, nearest
 from ..journal.pastrecords import read_past
 from ..journal.reading import STATES, RunSummary, find_run, in_families, summaries
 from ..journal.store import Store
+from ..journal.trusted import history_before
 from ..journal.unfinished import WHY
 from ..journal.verify import verify
 from ..messages import Message, is_sendable

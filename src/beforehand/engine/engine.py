@@ -17,13 +17,14 @@ import msgspec
 from ..agent import Agent
 from ..answering import hold_waiting, last_kind, outermost
 from ..decisions import HumanAnswer
-from ..durable import Recorded, load, record_answer, recorded_result, trusted
+from ..durable import Recorded, load, record_answer, recorded_result
 from ..errors import ConfigError, JournalError, RunError, UnknownAnswer, UnknownRun, UsageError
 from ..ids import MAX_RUN_ID, run_id_problem
 from ..journal.details import kept_all
 from ..journal.pastrecords import read_past
 from ..journal.pgjobs import SAID
 from ..journal.sqlite import encode
+from ..journal.trusted import trusted
 from ..journal.withheld import was_withheld
 from ..prompts import Prompt, as_messages
 from ..results import RunResult

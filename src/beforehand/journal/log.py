@@ -21,7 +21,7 @@ from ..tools import ToolResult
 from .buffer import Buffer
 from .codec import Made, write_answer, write_decision, write_error, write_made, write_ruling
 from .details import kept, kept_all
-from .past import BEFORE_CALLS, Past
+from .past import Past
 from .queries import Head
 from .recall import JOINED
 from .shortened import shortened_of
@@ -29,13 +29,13 @@ from .shown import Shown
 from .store import Store
 from .stored import Stored
 from .waiting import Waiting, each
-from .withheld import who_answered
 
 PASSED_OVER = frozenset({"ruling", "note"})
 """What may be left of a run's past where it goes live: hooks that are gone now had decided it."""
 
 PROGRESS = "progress"
 """Stands for seam 13 where its hooks are asked about progress of a call."""
+
 
 class RunLog(Stored):
     """The journal's side of one run. `head` is where its records end, `past` what is still to be gone over."""
@@ -56,8 +56,6 @@ class RunLog(Stored):
         """Those of today. While it goes over its past the run comes past the seams, too, at which those are gone that decided."""
         self._open: dict[tuple[str, str | None], list[Made]] = {}
         self._of_chunks: list[dict[str, Any]] = []
-        self._closing = False
-        """Whether a failure has come that is undone should the run go on, with what is decided on the run's own line after it."""
         self._shown = Shown(self.add)
         self.released = self._shown.released
 
@@ -207,12 +205,8 @@ class RunLog(Stored):
             data |= write_ruling(run, seam, ruling, self.intake.keep, self.journal.raw)
             if self.intake.passes(seam, ruling):
                 data["prompts"] = kept_all(ruling.context.messages)
-        on_line = call_id is None and not beside
-        self._closing = self._closing or (failed is not None and (on_line or (seam in BEFORE_CALLS and not made_by_code)))
         in_reply = self._receiving and seam == "on_message"
-        anew = "again" in data or who_answered(data) or (on_line and (self._closing or in_reply))
-        if fired := self._new_counts(run, *() if anew else (call_id or run.question or seam,)):
-            data["fired"] = fired
+        data |= self.firings.with_ruling(run, data, (run.question or seam) if beside else call_id, in_reply)
         if not beside and (lambdas := self.names.ruled(run, call_id)):
             data["lambdas"] = lambdas
         if beside:
@@ -223,17 +217,6 @@ class RunLog(Stored):
         """The hooks of a seam have been asked about what is on record already: nothing is added to it."""
         self._open.pop((seam, call_id), None)
         self._joins.pop(call_id, None)
-
-    def _new_counts(self, run: Any, *decided: str | None) -> dict[str, int]:
-        """How often rules have fired by now. What was `decided` counts from now on: a call, a question, what a seam was about."""
-        rules = run.plan.hooks.rules
-        if rules is None:
-            return {}
-        for about in decided:
-            rules.recorded(run.run_id, about)
-        new = {key: n for key, n in rules.counts().items() if n != self._fired.get(key, 0)}
-        self._fired.update(new)
-        return new
 
     def note(self, record: DecisionRecord) -> None:
         """The core mended something. It will again, so a run that goes over its past does not record it twice.
@@ -282,9 +265,7 @@ class RunLog(Stored):
             data["askers"] = run.askers
         if self._of_chunks:
             data["decisions"], self._of_chunks = self._of_chunks, []
-        self._closing = self._closing or reply.error is not None
-        if fired := self._new_counts(run, *() if self._closing else ("on_chunk", "on_message")):
-            data["fired"] = fired
+        data |= self.firings.with_reply(run, reply.error is not None)
         if lambdas := self.names.ruled(run, None):
             data["lambdas"] = lambdas
         self.add("reply", data)
@@ -304,13 +285,9 @@ class RunLog(Stored):
         self.add("compacting", {"messages": cut, "tokens": tokens})
 
     def retried(self, run: Any, note: DecisionRecord, failures: int, most: int, last: tuple[str, str, str] | None) -> None:
-        """A failed turn is tried again. `note` says how that was announced, the rest how many failed in a row, and on what.
-
-        What rules have fired about that turn counts.
-        """
+        """A failed turn is tried again. `note` says how that was announced, the rest how many failed in a row, and on what."""
         data = {"verdict": note.verdict, "reason": note.reason, "failures": failures, "of": most, "last": last}
-        self._closing = False
-        self.add("retried", data | ({"fired": fired} if (fired := self._new_counts(run, None)) else {}))
+        self.add("retried", data | self.firings.with_retry(run))
 
     # --- calls ---
 
@@ -353,9 +330,7 @@ class RunLog(Stored):
             data["queued"] = [effect for _, effects in queued for effect in effects]
         if self.journal.raw and raw is not None and raw is not call.result:
             data["raw"] = kept(raw)
-        anew = call.failure is not None and call.outcome == "blocked"  # by hooks that are asked again
-        if fired := self._new_counts(run, *() if anew else (call.id,)):  # inside the call, in a sub-agent
-            data["fired"] = fired
+        data |= self.firings.with_outcome(run, call)
         self._results[call.id] = call.result
         self._calls += 1
         self.add("outcome", data)

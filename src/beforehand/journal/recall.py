@@ -20,6 +20,7 @@ from ..seams import SEAMS
 from ..tools import ToolResult
 from .aside import Names, Told, recall_lambdas, recall_question, spent
 from .codec import message_of, read, read_changes, read_decision, read_error, read_verdict, result_of
+from .firings import Firings
 from .past import BEFORE_ANSWER, Item, Past
 from .pastcalls import RecallOfCalls, new_beside
 from .recalled import PastAnswer, PastReply, PastRuling
@@ -57,7 +58,7 @@ class Recall(RecallOfCalls):
         self.intake = Intake()
         self.inside: Mapping[str, list[DecisionRecord]] = {}
         """What was decided in the runs of sub-agents, by the call in which they were made."""
-        self._fired: dict[str, int] = {}
+        self.firings = Firings()
         self._asked_again: tuple[str, int] | None = None
         """The seam on the run's own line whose hooks are asked anew, because the record cannot say what they decided, and where
         that ruling stands on the line, from its end."""
@@ -276,9 +277,7 @@ class Recall(RecallOfCalls):
         return False
 
     def _restore_counts(self, run: Any, fired: dict[str, int]) -> None:
-        self._fired.update(fired)
-        if run.plan.hooks.rules is not None:
-            run.plan.hooks.rules.restore_counts(fired)
+        self.firings.restore(run, fired)
 
     def past_outcome(self, run: Any, call_id: str) -> tuple[str, ToolResult] | None:
         """What became of a call, and the result as the model reads it."""
