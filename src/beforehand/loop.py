@@ -17,7 +17,7 @@ from .events import AgentEnd, AgentStart, MessageEnd, MessageStart, StopReason, 
 from .hooks.beside import dispatch_beside
 from .hooks.dispatch import dispatch
 from .messages import Message
-from .recovery import is_notice, recover
+from .recovery import count_firings, is_notice, recover
 from .replies import ask_once, take_answer
 from .request import adopt_update, answer_message, apply_update, authorize, prepare_request, send
 from .respond import ON_MESSAGE, receive_reply, same_role
@@ -95,6 +95,8 @@ async def _turns(run: RunState, incoming: list[Message], waiting: Suspension | N
                 return
             if run.journal is not None:
                 run.journal.refill(run)
+            elif run.plan.recovery is not None:
+                count_firings(run)
             cause = _next_cause(run, turn)
             if cause is None:
                 run.stop_reason = _natural_end(turn)

@@ -115,6 +115,8 @@ async def recover(run: RunState, incoming: list[Message], turns: Turns) -> None:
             incoming[:] = [_told_as_text()] if kind == "tool_mismatch" else []
         elif kind != "transient":
             incoming[:] = [*(m for m in incoming if _still_due(run, m)), _notice(attempts.failures, most)]
+        if run.plan.hooks.rules is not None:
+            run.plan.hooks.rules.taken_back(run.run_id, guards=True)
         if run.journal is not None and run.journal.live:
             run.journal.retried(run, _announced(run), attempts.failures, most, attempts.last)
         run.stop_reason, run.error, run.reason = None, None, None
@@ -122,6 +124,14 @@ async def recover(run: RunState, incoming: list[Message], turns: Turns) -> None:
         await turns(run, incoming)
     if _answered(run, since):
         attempts.failures, attempts.last = 0, None
+    if run.journal is None:
+        count_firings(run)
+
+
+def count_firings(run: RunState) -> None:
+    """No failure of a later turn takes back what rules have fired by now. A journal says so for each decision by itself."""
+    if run.plan.hooks.rules is not None:
+        run.plan.hooks.rules.recorded(run.run_id)
 
 
 def _went_on(run: RunState, attempts: Attempts, again: dict[str, Any]) -> None:

@@ -116,10 +116,10 @@ class _Counters:
             if rules is not None:
                 rules.recorded(run_id, about)
 
-    def taken_back(self, run_id: str) -> None:
+    def taken_back(self, run_id: str, guards: bool = False) -> None:
         for rules in (self._own.rules, self._around.rules):
             if rules is not None:
-                rules.taken_back(run_id)
+                rules.taken_back(run_id, guards)
 
     def restore_counts(self, counts: Mapping[str, int]) -> None:
         if self._own.rules is not None:

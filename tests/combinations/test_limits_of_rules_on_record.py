@@ -181,10 +181,46 @@ async def test_a_rule_fires_again_in_a_reply_that_was_cut(tmp_path: Path, kind: 
     assert result.text == "a ***"
 
 
-async def test_what_a_rule_fired_in_a_turn_that_was_tried_again_at_once_counts(tmp_path: Path) -> None:
-    """Its run has gone on meanwhile, and the turn counts as one in which the rule has fired."""
-    _, rule = KINDS["message"]
+@pytest.mark.parametrize("recorded", [False, True], ids=["without a journal", "on record"])
+@pytest.mark.parametrize("kind", ["request", "message", "stream", "hidden tool", "turn"])
+async def test_a_rule_that_guards_fires_again_for_a_turn_that_is_tried_again(tmp_path: Path, kind: str, recorded: bool) -> None:
+    """Another hook has failed over what the rule had refused: that came to nothing, and the same is asked about anew."""
+    seam, rule = KINDS[kind]
     limited = rules(tmp_path / "rules", {**rule, "label": "limited", "maxTriggers": 1})
+    failing = [True]
+
+    def fail(context: Any) -> None:
+        if failing and (seam != "on_message" or context.message.role == "assistant"):
+            failing.clear()
+            raise OSError("down")
+
+    def reply(request: Any) -> Any:
+        if request.messages[-1].role == "tool":
+            return text("over")
+        return text("a secret") if seam == "on_message" else tool_call("work", {"q": "x"}, id="w")
+
+    world = World(tmp_path / "runs.db")
+    later = Hook(seam=seam, fn=fail, name="later", order=9, where="h")
+    agent = Agent(
+        model=FunctionModel(reply), tools=[work], hooks=[limited, later], journal=world.journal if recorded else None,
+        recovery=world.recovery(auto_retry=True),
+    )  # fmt: skip
+    result = await agent.run("go")
+    assert not failing
+    assert not [message.text for message in result.messages if "secret" in message.text]
+    assert [rule["firings"] for rule in agent.get_json_hooks()] == [1]
+
+
+@pytest.mark.parametrize(
+    ("actions", "text_then"), [(COVER, "a ***"), ([{"type": "queue-message", "role": "user", "message": "mind"}], "a secret")],
+    ids=["guards", "only queues"],
+)  # fmt: skip
+async def test_a_turn_that_was_tried_again_goes_on_as_it_went_wherever_it_was_cut(
+    tmp_path: Path, actions: list[dict[str, Any]], text_then: str
+) -> None:
+    """What a rule that only queues had queued in the turn that failed stays, so that has fired."""
+    _, rule = KINDS["message"]
+    limited = rules(tmp_path / "rules", {**rule, "actions": actions, "label": "limited", "maxTriggers": 1})
 
     def make(world: World) -> Agent:
         def fail(context: Any) -> None:
@@ -196,7 +232,26 @@ async def test_what_a_rule_fired_in_a_turn_that_was_tried_again_at_once_counts(t
         return Agent(model=model, hooks=[limited, later], journal=world.journal, recovery=world.recovery(auto_retry=True))
 
     whole, _ = await every_cut(tmp_path, make)
-    assert (whole.stop_reason, whole.text) == ("completed", "a secret")
+    assert (whole.stop_reason, whole.text) == ("completed", text_then)
+    assert [message.text for message in whole.messages].count("mind") == (0 if actions is COVER else 1)
+
+
+async def test_earlier_turns_count_where_a_later_one_is_tried_again(tmp_path: Path) -> None:
+    """Without a journal, too: the rule refused a call in a turn that is over."""
+    limited = rules(tmp_path / "rules", {**KINDS["call"][1], "label": "limited", "maxTriggers": 1})
+    failing = [True]
+
+    def fail(turn: Any) -> None:
+        if turn.number == 2 and failing:
+            failing.clear()
+            raise OSError("down")
+
+    later = Hook(seam="before_turn", fn=fail, name="later", where="h")
+    recovery = World(tmp_path / "runs.db").recovery(auto_retry=True)
+    agent = Agent(model=calling("work", "work"), tools=[work], hooks=[limited, later], recovery=recovery)
+    result = await agent.run("go")
+    assert not failing
+    assert results(result) == ["no", "secret work"]
 
 
 @pytest.mark.parametrize("order", [("one", "two"), ("two", "one")])

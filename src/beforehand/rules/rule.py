@@ -87,6 +87,11 @@ class Rule:
         """What an interrupt by this rule says."""
         return f"rule {self.name!r} ({self.where})"
 
+    @property
+    def guards(self) -> bool:
+        """Whether the rule does more than to write, to queue a message or to have the request sent again."""
+        return any([not isinstance(action, OBSERVING) for action in self.actions])
+
     def of_type(self, *kinds: type) -> list[Any]:
         return [action for action in self.actions if isinstance(action, kinds)]
 
@@ -109,7 +114,7 @@ class Rule:
         """The rule has fired at a seam about this."""
         counter = self.counter
         counter.fired += 1
-        if counter.limit is not None and (run := context.run._run).journal is not None:
+        if counter.limit is not None and ((run := context.run._run).journal is not None or run.plan.recovery is not None):
             what = run.run_id, context.call_id if BY_NAME[seam].by_tool else run.question or seam
             counter.unrecorded[what] = counter.unrecorded.get(what, 0) + 1
 

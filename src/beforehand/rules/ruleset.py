@@ -65,9 +65,14 @@ class RuleSet:
                     if what[0] == run_id and (about is None or _is_in(what[1], about)):
                         del there[what]
 
-    def taken_back(self, run_id: str) -> None:
-        """A run goes on, and those inside it: what was not decided on record is asked about again, and did not count."""
+    def taken_back(self, run_id: str, guards: bool = False) -> None:
+        """A run goes on, and those inside it: what was not decided on record is asked about again, and did not count.
+
+        Where a turn is tried again, that is so of `guards` alone: what others have said and queued about the failed one stays.
+        """
         for _, rule in self._limited:
+            if guards and not rule.guards:
+                continue
             for what in list(rule.counter.unrecorded):
                 if _is_in(what[0], run_id):
                     rule.counter.fired -= rule.counter.unrecorded.pop(what)
