@@ -258,9 +258,11 @@ class Conversation(Channel):
                 f"resume() takes a mapping from call ids to Approve(), Deny(...) or Edit(...), not a {type(answers).__name__}"
             )
         waiting = [pending.call_id for pending in self._suspended.pending]
-        for call_id in answers:
+        for call_id, answer in answers.items():
             if call_id not in waiting:
                 raise UnknownAnswer(f"no call {call_id!r} is waiting; waiting are {', '.join(waiting)}")
+            if not isinstance(answer, HumanAnswer):
+                raise UsageError(f"an answer is Approve(), Deny(...) or Edit(...), not a {type(answer).__name__}")
 
     async def _resume(self, answers: Mapping[str, HumanAnswer], check: bool) -> RunResult:
         run = self._suspended

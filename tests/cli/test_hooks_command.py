@@ -103,3 +103,17 @@ def test_a_class_whose_hooks_nobody_would_ask_is_refused(run_here: Callable[...,
     printed = run_here("hooks", "--hooks", rules)
     assert printed.code == 2
     assert printed.err == "error: rules.py: no object of Policy is there, so its hooks would never be asked: make one\n"
+
+
+def test_a_hook_for_a_tool_that_is_none_of_those_given_is_named(
+    run_here: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tools.py").write_text('from beforehand import tool\n@tool\ndef pay() -> str:\n    """Pay."""\n    return ""\n')
+    text = "from beforehand import hook\n@hook.before_tool_call(tools=['{}', 'book_*'])\ndef cap(call): ...\n"
+    (tmp_path / "h.py").write_text(text.format("pya"))
+    said = "NO SUCH TOOL: cap (h.py:2) is for pya, which is none of the tools given: did you mean pay?"
+    assert run_here("hooks", "--hooks", "h.py", "--tools", "tools.py").out.splitlines()[-1] == said
+    assert "NO SUCH TOOL" not in run_here("hooks", "--hooks", "h.py").out
+    (tmp_path / "right.py").write_text(text.format("pay"))
+    assert "NO SUCH TOOL" not in run_here("hooks", "--hooks", "right.py", "--tools", "tools.py").out

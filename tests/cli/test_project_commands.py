@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -180,6 +181,14 @@ def test_wrong_rules_of_a_right_project_are_code_2(folder: Path, command: Comman
     done = command("check", "beforehand.toml")
     assert done.returncode == 2
     assert "error: rules/a.json:1:2: target: there is no target 'tol'" in done.stdout
+
+
+def test_right_rules_of_a_wrong_project_do_not_say_that_nothing_is_wrong(folder: Path, command: Command) -> None:
+    file = folder / "beforehand.toml"
+    file.write_text(re.sub("model = .*", 'model = "gpt:x"', file.read_text(), count=1))
+    done = command("check", ".")
+    assert done.returncode == 2
+    assert "nothing wrong in them" in done.stdout
 
 
 def test_the_schema_of_project_files(folder: Path, command: Command) -> None:

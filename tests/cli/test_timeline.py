@@ -11,8 +11,10 @@ import pytest
 from beforehand import Agent, Block, Drop, Interrupt, Queue, Replace, ToolContext, hook, tool
 from beforehand.cli.printer import Printer
 from beforehand.cli.timeline import Row, Timeline
-from beforehand.events import CustomEvent, MessageRetracted
+from beforehand.events import CustomEvent, MessageRetracted, ToolExecutionEnd, ToolExecutionStart
+from beforehand.frozen import FrozenDict
 from beforehand.testing import ScriptedModel, error, text, thinking, tool_call
+from beforehand.tools import ToolResult
 
 
 async def rows_of(*responses: Any, tools: Sequence[Any] = (), hooks: Sequence[Any] = (), streamed: bool = False) -> list[Row]:
@@ -182,3 +184,39 @@ def test_markup_in_a_text_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) 
 def test_plain_rows_are_one_line_each_and_the_small_print_another(capsys: pytest.CaptureFixture[str]) -> None:
     Printer(None).show(Row("hook", "gate", "two\nlines", "small print"))
     assert capsys.readouterr().out.splitlines() == ["hook   gate                         two lines", " " * 36 + "(small print)"]
+
+
+def a_call(call_id: str, name: str, parent: str | None = None) -> ToolExecutionStart:
+    fields: Any = {"run_id": "r", "turn": 1, "loop": "main", "parent_call_id": parent}
+    return ToolExecutionStart(call_id=call_id, name=name, args=FrozenDict(), **fields)
+
+
+def an_end(call_id: str, name: str, outcome: str, parent: str | None = None) -> ToolExecutionEnd:
+    return ToolExecutionEnd(
+        run_id="r", turn=1, loop="main", parent_call_id=parent, call_id=call_id, name=name, result=ToolResult("-"),
+        outcome=outcome, is_error=outcome != "ran",
+    )  # fmt: skip
+
+
+def test_a_call_that_a_gate_makes_is_no_sign_that_the_call_it_judges_runs() -> None:
+    timeline = Timeline()
+    timeline(a_call("c1", "book"))
+    timeline(a_call("c1/lambda_1/1", "find", "c1"))
+    timeline(an_end("c1/lambda_1/1", "find", "ran", "c1"))
+    timeline(an_end("c1", "book", "blocked"))
+    assert told(timeline.take()) == [
+        "event: model asks for: book()", "event: code about book asks for: find()", "code: find: the tool runs",
+        "event: the code reads: -",
+    ]  # fmt: skip
+
+
+def test_a_call_that_code_makes_about_no_call_names_no_tool() -> None:
+    timeline = Timeline()
+    timeline(a_call("lambda_1/1", "find", "lambda_1"))
+    assert told(timeline.take()) == ["event: code asks for: find()"]
+
+
+def test_a_body_whose_call_was_announced_before_is_shown_by_its_name() -> None:
+    timeline = Timeline()
+    timeline(an_end("c3", "book", "ran"))
+    assert told(timeline.take()) == ["code: book: the tool runs"]

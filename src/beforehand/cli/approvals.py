@@ -59,7 +59,8 @@ def _question(lines: Lines, question: Waiting) -> None:
 def _uncertain(lines: Lines, call: Uncertain) -> None:
     lines.add(lines.painted(f"{word(call.run_id)} {word(call.call_id)}", "1;31"))
     lines.add(f"  outcome not known: {lines.one_line(call.name)} {_shown(call.args)}")
-    lines.add("  its process ended while it ran. Find out, then: beforehand settle RUN CALL --result TEXT or --failed TEXT")
+    settle = f"beforehand settle {word(call.run_id)} {word(call.call_id)}"
+    lines.add(f"  its process ended while it ran. Find out, then: {settle} --result TEXT or --failed TEXT")
     lines.add(lines.painted(f"  key {lines.one_line(call.key)}; begun {local_time(call.begun)}", "2"))
 
 

@@ -36,7 +36,7 @@ def check_paths(paths: Sequence[Path]) -> bool:
     from ..rules import check
 
     report = check(rules)
-    print(report)
+    print(report if right else str(report).replace(", nothing wrong", ", nothing wrong in them"))
     return report.ok and right
 
 

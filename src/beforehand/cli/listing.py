@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ..agent import Agent
 from ..assembly import load_hooks, load_tools, tools_in_file
 from ..config.hook import PreLlmFunction
+from ..errors import nearest
 from ..hooks.hook import Hook
 
 if TYPE_CHECKING:
@@ -42,6 +43,13 @@ def list_hooks(
         _print_table(console, hooks, rows)
     if not rows:
         print("No hooks: name the files that hold them, as in `beforehand hooks --hooks FILE.py`.")
+    names = [t.name for t in tools] if tool_files else []
+    for hook in hooks if names else ():
+        for name in hook.tools or ():
+            if name not in names and not set(name) & set("*?["):
+                near = nearest(name, names)
+                hint = f": did you mean {near}?" if near else ""
+                print(f"NO SUCH TOOL: {hook.name} ({hook.where}) is for {name}, which is none of the tools given{hint}")
     for name in exposed:
         print(f"NOT INHERITED: sub-agent {name} was made with inherit=False; the hooks above do not govern what happens inside.")
 

@@ -6,6 +6,7 @@ events and the decision records in them say.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
@@ -41,6 +42,13 @@ MAX_WRITTEN = 200
 """So much of what a lambda has written to its console is shown."""
 
 
+_BY_LAMBDA = re.compile(r"(?:^|/)(?:lambda|update)_\d+/\d+$")
+"""The end of a call's id that a lambda has made, which may be asked about its parent before or after that has run."""
+
+LAMBDA_TOOL = "sys_lambda"
+"""The tool whose body is a lambda."""
+
+
 class Row(NamedTuple):
     """One line of the timeline. `note` is the small print below it."""
 
@@ -64,6 +72,7 @@ class Timeline:
         self._seen: set[str] = set()
         self._calls: dict[str, str] = {}
         self._started: set[str] = set()
+        self._by_code: set[str] = set()
         self._outcomes: dict[str, str] = {}
         self._after: dict[str, list[Row]] = {}
         self._makers: dict[type, Callable[[Any], None]] = {
@@ -126,30 +135,36 @@ class Timeline:
         if event.parent_call_id is None:
             title = "model asks for"
         else:
-            title = f"{self._calls.get(event.parent_call_id, 'a tool').partition('(')[0]} asks for"
-            self._body_runs(event.parent_call_id)
+            name = self._calls.get(event.parent_call_id, "").partition("(")[0]
+            if _BY_LAMBDA.search(event.call_id) and name != LAMBDA_TOOL:  # no sign that the body runs: it may be a gate
+                title = f"code about {name} asks for" if name else "code asks for"
+                self._by_code.add(event.call_id)
+            else:
+                title = f"{name or 'a tool'} asks for"
+                self._body_runs(event.parent_call_id, name or "a tool")
         self.add(Row("event", title, call))
 
     def _update(self, event: ToolExecutionUpdate) -> None:
-        self._body_runs(event.call_id)
+        self._body_runs(event.call_id, event.name)
         partial = event.partial
         self.add(Row("event", f"{event.name} reports", text_of(getattr(partial, "content", str(partial))), tone="quiet"))
 
     def _ended(self, event: ToolExecutionEnd) -> None:
         if event.outcome in RAN:
-            self._body_runs(event.call_id)
+            self._body_runs(event.call_id, event.name)
         for row in self._after.pop(event.call_id, ()):
             self.add(row)
         self._outcomes[event.call_id] = event.outcome
         if event.parent_call_id is not None:  # the model never reads it: the tool does
-            title = "the tool reads" if event.outcome == "ran" else f"the tool reads ({event.outcome})"
+            reader = "the code" if event.call_id in self._by_code else "the tool"
+            title = f"{reader} reads" if event.outcome == "ran" else f"{reader} reads ({event.outcome})"
             self.add(Row("event", title, text_of(event.result.content), tone="refused" if event.is_error else "ok"))
 
-    def _body_runs(self, call_id: str) -> None:
+    def _body_runs(self, call_id: str, name: str) -> None:
         """The row for a body, once, before anything that came out of it."""
         if call_id not in self._started:
             self._started.add(call_id)
-            self.add(Row("code", self._calls.get(call_id, call_id).partition("(")[0], "the tool runs"))
+            self.add(Row("code", name, "the tool runs"))
 
     def _decision(self, event: DecisionMade) -> None:
         record = event.record
