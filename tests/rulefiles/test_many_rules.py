@@ -185,7 +185,7 @@ arguments = st.dictionaries(st.sampled_from(["path", "amount", "deep", "y"]), va
 
 
 class Call:
-    run = SimpleNamespace(_run=SimpleNamespace(journal=None))
+    run = SimpleNamespace(_run=SimpleNamespace(journal=None, plan=SimpleNamespace(recovery=None)))
 
     def __init__(self, name: str, args: dict[str, Any]) -> None:
         self.name, self.args = name, args

@@ -94,6 +94,7 @@ class _Trial:
             calls={},
             decisions=[],
             hooks=self.hooks,
+            plan=SimpleNamespace(recovery=None),
             journal=None,
             signal=AbortSignal(),
             limits=Limits(),
