@@ -55,7 +55,7 @@ class TestThePage:
         assert (first.returncode, first.stdout) == (0, "refund-7\n")
         assert (second.returncode, second.stdout) == (9, "")
         assert "run refund-8 waits: call call_1 (refund): Refund order-8?" in second.stderr
-        assert "answer with `beforehand approvals --answer refund-8 CALL approve --journal postgresql://" in second.stderr
+        assert "answer with `beforehand approvals --answer refund-8 call_1 approve --journal postgresql://" in second.stderr
         async with Engine(url) as engine:
             for number in (7, 8):
                 await engine.answer(f"refund-{number}", {"call_1": Approve()})
