@@ -553,6 +553,23 @@ def test_of_several_calls_the_command_that_is_told_answers_the_first(
     assert left["call_id"] == "c2"
 
 
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(
+    "words", [("runs",), ("approvals",), ("verify",), ("approvals", "--answer", "r", "c", "approve"), ("resume", "r")]
+)
+def test_who_has_a_database_of_the_engine_and_no_file_is_told_where_to_look(
+    run_here: Run, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.delenv("BEFOREHAND_DATABASE_URL", raising=False)
+    assert "--journal" not in run_here(*words).err
+    monkeypatch.setenv("BEFOREHAND_DATABASE_URL", "postgresql://ann:secret@db/runs")
+    told = run_here(*words)
+    assert "no journal" in told.err and "BEFOREHAND_DATABASE_URL is for `worker` and `submit`; to see its runs give" in told.err
+    assert "secret" not in told.err
+    if words in (("runs",), ("approvals",)):
+        assert "BEFOREHAND_DATABASE_URL" not in run_here(*words, "--journal", "no.db").err
+
+
 def test_the_run_inside_a_call_is_named_so_that_it_can_be_typed(here: Path, run_here: Run) -> None:
     inner = Agent(model=ScriptedModel([text("found")]), name="finder")
     model = ScriptedModel([tool_call("find", {"prompt": "x"}, id="c; $(id)"), text("done")])

@@ -27,6 +27,8 @@ STOPPED = 9
 """Exit code of a run that stopped before it was done: blocked, suspended, out of turns."""
 INTERRUPTED = 130
 """Exit code after Ctrl-C."""
+URL_FROM = "BEFOREHAND_DATABASE_URL"
+"""The environment variable that names the database of the engine."""
 
 
 _UNSAFE = re.compile(

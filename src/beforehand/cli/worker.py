@@ -16,9 +16,8 @@ from ..agent import Agent
 from ..assembly import load_file
 from ..engine import Engine, QueueLimits
 from ..errors import ConfigError, JournalError
-from .terminal import STOPPED, complain, json_line, print_json, safe, to_answer
+from .terminal import STOPPED, URL_FROM, complain, json_line, print_json, safe, to_answer
 
-URL_FROM = "BEFOREHAND_DATABASE_URL"
 START_AGAIN_SECONDS = 2.0
 
 END_SECONDS = 30.0
