@@ -287,7 +287,7 @@ class TestWrong:
         (tmp_path / "dbos.py").write_text("raise ImportError('no dbos here')\n")
         path = f"{tmp_path}:{ROOT / 'src'}"
         said = self.said(2, "submit", "a", "go", "--database-url", "sqlite:///x.db", PYTHONPATH=path)
-        assert said == 'error: this command needs an extra: pip install "beforehand[durable]"'
+        assert said == 'error: this command needs DBOS and psycopg: install the extra "durable" of beforehand'
 
     @on_files
     def test_a_run_id_that_no_worker_could_carry(self, tmp_path):

@@ -132,5 +132,5 @@ def needs_extra() -> None:
         try:
             importlib.import_module(name)
         except ImportError:
-            raise ConfigError('this command needs an extra: pip install "beforehand[durable]"') from None
+            raise ConfigError('this command needs DBOS and psycopg: install the extra "durable" of beforehand') from None
 

@@ -50,7 +50,7 @@ def dbos() -> Any:
     try:
         return importlib.import_module("dbos")
     except ImportError:
-        raise ConfigError('the engine needs an extra: pip install "beforehand[durable]"') from None
+        raise ConfigError('the engine needs DBOS: install the extra "durable" of beforehand') from None
 
 
 def queue_of(agent: str) -> str:
