@@ -78,10 +78,12 @@ def runs(
     """List the recorded runs: when, who, what was asked, and how they stand."""
     with reported(debug):
         from .lines import moment
-        from .runs import show_runs
+        from .runs import show_runs, tell_of_untaken
 
         with closing(reader(journal)) as book:
             show_runs(book, states=tuple(state or ()), since=moment(since), as_json=as_json, plain=plain)
+            if not state:
+                tell_of_untaken(book, journal)
 
 
 def trace(
