@@ -75,7 +75,7 @@ def test_without_deno_it_says_what_is_missing_and_tells_nothing(tmp_path: Path) 
     )
     told = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (told.returncode, told.stdout) == (2, "")
-    assert "TypeScript and JavaScript lambdas need Deno: install beforehand[js]" in told.stderr
+    assert 'TypeScript and JavaScript lambdas need Deno: install the extra "js" of beforehand' in told.stderr
     assert told.stderr.startswith("error: ")
     assert told.stderr.count("\n") == 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -110,10 +111,37 @@ def test_a_hook_for_a_tool_that_is_none_of_those_given_is_named(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tools.py").write_text('from beforehand import tool\n@tool\ndef pay() -> str:\n    """Pay."""\n    return ""\n')
-    text = "from beforehand import hook\n@hook.before_tool_call(tools=['{}', 'book_*'])\ndef cap(call): ...\n"
+    text = "from beforehand import hook\n@hook.before_tool_call(tools=['{}', 'p*'])\ndef cap(call): ...\n"
     (tmp_path / "h.py").write_text(text.format("pya"))
     said = "NO SUCH TOOL: cap (h.py:2) is for pya, which is none of the tools given: did you mean pay?"
     assert run_here("hooks", "--hooks", "h.py", "--tools", "tools.py").out.splitlines()[-1] == said
+    (tmp_path / "glob.py").write_text(text.format("book_*"))
+    told = run_here("hooks", "--hooks", "glob.py", "--tools", "tools.py").out.splitlines()[-1]
+    assert told == "NO SUCH TOOL: cap (glob.py:2) is for book_*, which is none of the tools given"
     assert "NO SUCH TOOL" not in run_here("hooks", "--hooks", "h.py").out
     (tmp_path / "right.py").write_text(text.format("pay"))
     assert "NO SUCH TOOL" not in run_here("hooks", "--hooks", "right.py", "--tools", "tools.py").out
+
+
+def test_a_rule_for_a_tool_that_is_none_of_those_given_is_named_once_also_among_many(
+    run_here: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tools.py").write_text('from beforehand import tool\n@tool\ndef pay() -> str:\n    """Pay."""\n    return ""\n')
+    block = {"type": "block", "reason": "No."}
+    rules = [
+        {"target": "tool", "event": "before", "label": "both\x07", "tools": ["book_*"],  # at 11 and at 12
+         "actions": [{"type": "replace", "argument": "at", "with": "x"}, block]},
+        *[{"target": "tool", "event": "before", "label": f"p{n}", "tools": ["p*"], "actions": [block]} for n in range(20)],
+        {"target": "tool", "event": "before", "label": "cap\x1b[2J\nit", "tools": ["pya"], "actions": [block]},
+        {"target": "tool", "event": "before", "label": "all", "actions": [block]},
+        {"target": "request", "label": "hide", "actions": [{"type": "hide-tools", "tools": ["pay", "pax"]}]},
+    ]  # fmt: skip
+    (tmp_path / "rules.json").write_text(json.dumps(rules))
+    told = run_here("hooks", "--hooks", "rules.json", "--tools", "tools.py")
+    assert [line for line in told.out.splitlines() if "NO SUCH" in line] == [
+        "NO SUCH TOOL: both\\x07 (rules.json:1) is for book_*, which is none of the tools given",
+        "NO SUCH TOOL: cap\\x1b[2J it (rules.json:1) is for pya, which is none of the tools given: did you mean pay?",
+        "NO SUCH TOOL: hide (rules.json:1) is for pax, which is none of the tools given: did you mean pay?",
+    ]
+    assert not {"\x1b", "\x07"} & set(told.out)

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from beforehand import Agent, Ask, CustomMessage, hook, tool
+from beforehand.cli.run import close_report
 from beforehand.journal import Journal
 from beforehand.testing import ScriptedModel, error, tool_call
 from cli.command import COMMAND, beforehand, calls, endpoint, says
@@ -81,7 +82,7 @@ def test_a_run_waits_in_the_journal_until_somebody_answers_and_somebody_resumes(
         assert asked.returncode == 9
         assert "stopped (suspended)" in asked.stderr
         run_id = one_run_id(run_here)
-        assert f"beforehand approvals --answer {run_id} CALL approve" in asked.stderr
+        assert f"beforehand approvals --answer {run_id} call_1 approve`, then `beforehand resume {run_id}`" in asked.stderr
 
         waiting = run_here("approvals")
         assert f"{run_id} call_1\n" in waiting.out
@@ -530,6 +531,43 @@ def test_what_a_person_is_told_to_type_can_be_typed(here: Path, run_here: Run) -
     assert told.code == 0, told.err
     command = shlex.split(told.out.partition("`")[2].rpartition("`")[0])
     assert command == ["beforehand", "resume", run_id, "--journal", str(here / name)]
+
+
+def test_of_several_calls_the_command_that_is_told_answers_the_first(
+    here: Path, run_here: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asks = hook.before_tool_call(lambda call: Ask("May it?"))
+    both = [tool_call("look", {"at": "x"}, id="it's 1"), tool_call("look", {"at": "y"}, id="c2")]
+    agent = Agent(model=ScriptedModel([both]), tools=[look], hooks=[asks], journal=here / "my runs.db")
+
+    async def once() -> None:
+        result = await agent.run("go", run_id="the trip", check=False)
+        assert close_report(result, agent.plan.journal) == 9
+        await agent.aclose()
+
+    asyncio.run(once())
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith("2 calls wait: answer the first with `beforehand approvals ")
+    assert run_here(*shlex.split(said.split("`")[1])[1:]).out.startswith("it's 1 is approved. ")
+    [left] = [json.loads(line) for line in run_here("approvals", "--journal", "my runs.db", "--json").out.splitlines()]
+    assert left["call_id"] == "c2"
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(
+    "words", [("runs",), ("approvals",), ("verify",), ("approvals", "--answer", "r", "c", "approve"), ("resume", "r")]
+)
+def test_who_has_a_database_of_the_engine_and_no_file_is_told_where_to_look(
+    run_here: Run, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.delenv("BEFOREHAND_DATABASE_URL", raising=False)
+    assert "--journal" not in run_here(*words).err
+    monkeypatch.setenv("BEFOREHAND_DATABASE_URL", "postgresql://ann:secret@db/runs")
+    told = run_here(*words)
+    assert "no journal" in told.err and "BEFOREHAND_DATABASE_URL is for `worker` and `submit`; to see its runs give" in told.err
+    assert "secret" not in told.err
+    if words in (("runs",), ("approvals",)):
+        assert "BEFOREHAND_DATABASE_URL" not in run_here(*words, "--journal", "no.db").err
 
 
 def test_the_run_inside_a_call_is_named_so_that_it_can_be_typed(here: Path, run_here: Run) -> None:

@@ -326,7 +326,7 @@ def test_without_the_sandbox_a_selected_hook_fails_closed_in_one_line(folder):
     lines = done.stdout.splitlines()
     assert len(lines) == 2, done.stderr
     assert all(line.startswith("HookFailed 0 0 hook 'pre_llm_hook' at before_provider_call") for line in lines)
-    assert "beforehand[js]" in lines[0]
+    assert 'the extra "js" of beforehand' in lines[0]
     assert "nothing here can run lib/x.py:transform: the package pydantic_monty is missing" in lines[1]
 
 

@@ -360,7 +360,7 @@ async def test_a_pattern_at_9_does_not_see_through_the_escapes_of_json_arguments
 
 @on_files
 async def test_who_may_write_to_an_engines_database_can_run_code_in_its_workers(tmp_path: Path) -> None:
-    pytest.importorskip("dbos", reason='NOT TESTED: pip install "beforehand[durable]"')
+    pytest.importorskip("dbos", reason='NOT TESTED: install the extra "durable" of beforehand')
     from dbos import DBOSClient
 
     from beforehand.engine import Engine

@@ -25,7 +25,7 @@ def postgres() -> Iterator[Cluster]:
         what
         for what, there in (
             ("PostgreSQL (Debian: apt-get install postgresql)", programs() is not None),
-            ('the extra (pip install "beforehand[durable]")', find_spec("psycopg") is not None and find_spec("dbos") is not None),
+            ('the extra "durable" of beforehand', find_spec("psycopg") is not None and find_spec("dbos") is not None),
         )
         if not there
     ]

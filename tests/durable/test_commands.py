@@ -18,12 +18,13 @@ from durable.cutting import line_to
 from durable.files import on_files
 from durable.workers import SERVED, Worker
 
-from beforehand import Approve
+from beforehand import Agent, Approve
 from beforehand.engine import Engine
 from beforehand.engine.place import Place
 from beforehand.engine.workflows import queue_of
 from beforehand.errors import JournalError, RunError
 from beforehand.journal import open_journal, verify
+from beforehand.testing import ScriptedModel, text
 
 KEY = "0123456789abcdef"
 PAGE = ROOT / "docs" / "durable.md"
@@ -55,7 +56,7 @@ class TestThePage:
         assert (first.returncode, first.stdout) == (0, "refund-7\n")
         assert (second.returncode, second.stdout) == (9, "")
         assert "run refund-8 waits: call call_1 (refund): Refund order-8?" in second.stderr
-        assert "answer with `beforehand approvals --answer refund-8 CALL approve --journal postgresql://" in second.stderr
+        assert "answer with `beforehand approvals --answer refund-8 call_1 approve --journal postgresql://" in second.stderr
         async with Engine(url) as engine:
             for number in (7, 8):
                 await engine.answer(f"refund-{number}", {"call_1": Approve()})
@@ -178,6 +179,50 @@ class TestWorker:
         assert await asyncio.to_thread(worker.stop) == 0
 
 
+class TestSubmittedRuns:
+    @pytest.mark.parametrize("where", ["a database", pytest.param("a file", marks=on_files)])
+    async def test_what_no_worker_has_taken_is_told_and_can_be_withdrawn(self, where, tmp_path, request):
+        url = f"sqlite:///{tmp_path}/runs.db" if where == "a file" else request.getfixturevalue("url")
+
+        async def told(*options: str) -> str:
+            done = await asyncio.to_thread(beforehand, "runs", "--journal", url, *options)
+            assert done.returncode == 0, done.stderr
+            return str(done.stderr).strip()
+
+        async with Engine(url) as engine:
+            for run_id in ("one two", "r2"):
+                await engine.submit("dozer", "0", run_id=run_id)
+            note = "note: 2 submitted, not taken by a worker yet: 'one two' (for dozer), r2 (for dozer)"
+            assert (await told(), await told("--json"), await told("--state", "error")) == (note, note, "")
+            withdrawing = [block.text for block in blocks_of(PAGE) if "cancel_workflow" in block.text]
+            queue = f"sqlite:///{tmp_path}/runs-queue.db" if where == "a file" else url
+            code = withdrawing[0].replace("refund-9", "r2").replace('os.environ["BEFOREHAND_DATABASE_URL"]', repr(queue))
+            exec(code, {})  # noqa: S102 - our own page
+            assert await told() == "note: 1 submitted, not taken by a worker yet: 'one two' (for dozer)"
+            worker = await asyncio.to_thread(Worker(url, tmp_path / "effects").ready)
+            assert (await engine.result("one two", timeout=150)).text == "awake"
+            assert await told() == ""
+            with pytest.raises(RunError, match="run r2 could not be carried on: cancelled"):
+                await engine.result("r2", timeout=150)
+            assert await asyncio.to_thread(worker.stop) == 0
+            await engine.resume("r2")
+            assert await told() == "note: 1 submitted, not taken by a worker yet: r2 (for dozer)"
+            async with Agent(model=ScriptedModel([text("Hello.")]), journal=url) as agent:
+                await agent.run("go", run_id="known")
+            await engine.submit("dozer", "go", run_id="known")  # recorded, so it is in the table
+            for number in range(11):
+                await engine.submit("dozer", "0", run_id=f"n{number}")
+            assert (await told()).startswith("note: 12 submitted, ") and (await told()).endswith("n8 (for dozer) and 2 more")
+
+    def test_who_may_only_read_the_journal_is_shown_that(self, url, postgres: Cluster):
+        assert beforehand("submit", "a", "go", BEFOREHAND_DATABASE_URL=url).returncode == 0
+        postgres.execute("CREATE ROLE reading LOGIN PASSWORD 'secret'", "postgres")
+        rights = "GRANT USAGE ON SCHEMA beforehand TO reading; GRANT SELECT ON ALL TABLES IN SCHEMA beforehand TO reading"
+        postgres.execute(rights, url.rpartition("/")[2])
+        done = beforehand("runs", "--journal", f"postgresql://reading:secret@{url.rpartition('@')[2]}")
+        assert (done.returncode, done.stdout, done.stderr) == (0, "No run is recorded.\n", "")
+
+
 class TestRecordedRuns:
     async def test_the_commands_about_recorded_runs_take_a_database_and_an_answer_wakes_the_run(self, url, tmp_path):
         worker = await asyncio.to_thread(Worker(url, tmp_path / "effects").ready)
@@ -287,7 +332,7 @@ class TestWrong:
         (tmp_path / "dbos.py").write_text("raise ImportError('no dbos here')\n")
         path = f"{tmp_path}:{ROOT / 'src'}"
         said = self.said(2, "submit", "a", "go", "--database-url", "sqlite:///x.db", PYTHONPATH=path)
-        assert said == 'error: this command needs an extra: pip install "beforehand[durable]"'
+        assert said == 'error: this command needs DBOS and psycopg: install the extra "durable" of beforehand'
 
     @on_files
     def test_a_run_id_that_no_worker_could_carry(self, tmp_path):

@@ -265,8 +265,9 @@ def test_where_deno_cannot_be_started_a_call_says_so_and_leaves_nothing(tmp_path
     )
     outermost, nested, left = done.stdout.splitlines()
     if how == "is not installed":
-        assert outermost == "ConfigError, False: TypeScript and JavaScript lambdas need Deno: install beforehand[js]"
-        assert "DISABLED: TypeScript and JavaScript lambdas need Deno: install beforehand[js]" in nested
+        said = 'TypeScript and JavaScript lambdas need Deno: install the extra "js" of beforehand'
+        assert outermost == f"ConfigError, False: {said}"
+        assert f"DISABLED: {said}" in nested
     else:
         assert outermost.startswith("LambdaNotStarted, True: Deno cannot be started (")
         assert "FN_ERROR: Deno cannot be started (" in nested

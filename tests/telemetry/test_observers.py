@@ -211,7 +211,7 @@ def test_without_opentelemetry_one_line_says_what_to_install() -> None:
         "try:\n    OpenTelemetry()\n"
         "except ConfigError as error:\n    print(error, error.__cause__)\n"
     )
-    assert run_script(script) == "tracing needs OpenTelemetry: install beforehand[otel] None"
+    assert run_script(script) == 'tracing needs OpenTelemetry: install the extra "otel" of beforehand None'
 
 
 def test_an_agent_without_it_loads_nothing_of_it() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,10 @@ from ..agent import Agent
 from ..assembly import load_hooks, load_tools, tools_in_file
 from ..config.hook import PreLlmFunction
 from ..errors import nearest
+from ..hooks.group import each_of
 from ..hooks.hook import Hook
+from .printer import one_line
+from .terminal import safe
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,15 +47,22 @@ def list_hooks(
         _print_table(console, hooks, rows)
     if not rows:
         print("No hooks: name the files that hold them, as in `beforehand hooks --hooks FILE.py`.")
-    names = [t.name for t in tools] if tool_files else []
-    for hook in hooks if names else ():
-        for name in hook.tools or ():
-            if name not in names and not set(name) & set("*?["):
-                near = nearest(name, names)
-                hint = f": did you mean {near}?" if near else ""
-                print(f"NO SUCH TOOL: {hook.name} ({hook.where}) is for {name}, which is none of the tools given{hint}")
+    for line in _for_no_tool(hooks, [t.name for t in tools]) if tool_files else ():
+        print(safe(one_line(line)))
     for name in exposed:
         print(f"NOT INHERITED: sub-agent {name} was made with inherit=False; the hooks above do not govern what happens inside.")
+
+
+def _for_no_tool(hooks: list[Hook], tools: list[str]) -> list[str]:
+    """A line for each name or glob of a hook that none of these tools has. A rule may be several hooks, which say it once."""
+    lines = []
+    for hook in each_of(hooks) if tools else ():
+        for name in hook.tools:
+            if not any([fnmatchcase(tool, name) for tool in tools]):
+                near = nearest(name, tools)
+                hint = f": did you mean {near}?" if near else ""
+                lines.append(f"NO SUCH TOOL: {hook.name} ({hook.where}) is for {name}, which is none of the tools given{hint}")
+    return list(dict.fromkeys(lines))
 
 
 def in_order(hooks: list[Hook]) -> list[Hook]:
@@ -67,7 +78,8 @@ def describe(hook: Hook) -> tuple[str, ...]:
     order = f"{hook.order}{', final' if hook.final else ''}{', holds text' if hook.hold else ''}"
     late = "" if timeout is None else f"; timeout {timeout:g} s"
     policy = POLICIES[hook.on_error] + late
-    return f"{hook.spec.number} {hook.seam}", hook.name, order, "; ".join(scope) or "all", policy, hook.where
+    row = f"{hook.spec.number} {hook.seam}", hook.name, order, "; ".join(scope) or "all", policy, hook.where
+    return tuple([safe(one_line(cell)) for cell in row])
 
 
 def _print_table(console: Console, hooks: list[Hook], rows: list[tuple[str, ...]]) -> None:

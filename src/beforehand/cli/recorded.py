@@ -10,10 +10,10 @@ from typing import Annotated
 
 import typer
 
-from ..errors import ConfigError
+from ..errors import ConfigError, JournalUnreadable
 from ..journal import Store, file_of, open_journal
 from ..journal.pgopening import is_postgres
-from .terminal import refuse_together, reported
+from .terminal import URL_FROM, refuse_together, reported
 
 JournalPath = Annotated[str, typer.Option("--journal", help="The file in which runs are recorded, or postgresql://...")]
 KeyEnv = Annotated[
@@ -43,14 +43,26 @@ def key_from(name: str | None) -> bytes | None:
 
 def reader(where: str, key_env: str | None = None) -> Store:
     """The journal, to look at only."""
+    if hint := _elsewhere(where):
+        raise JournalUnreadable(f"there is no journal {where}{hint}")
     return open_journal(where, readonly=True, key=key_from(key_env))
 
 
 def writer(where: str, key_env: str | None) -> Store:
     """The journal, to add to what it holds. It must be there already."""
     if not is_postgres(where) and not Path(file_of(where)).is_file():
-        raise ConfigError(f"there is no journal {where}")
+        raise ConfigError(f"there is no journal {where}{_elsewhere(where)}")
     return open_journal(where, key=key_from(key_env))
+
+
+def _elsewhere(where: str) -> str:
+    """Where else to look, for whoever has said nothing about that and has no such file, but a database of the engine."""
+    if where != RUNS_DB or Path(where).exists() or not os.environ.get(URL_FROM):
+        return ""
+    return (
+        f": {URL_FROM} is for `worker` and `submit`; to see its runs give the address with --journal, to `verify` by itself "
+        "(the password is better in PGPASSWORD or ~/.pgpass)"
+    )
 
 
 def runs(
@@ -66,10 +78,12 @@ def runs(
     """List the recorded runs: when, who, what was asked, and how they stand."""
     with reported(debug):
         from .lines import moment
-        from .runs import show_runs
+        from .runs import show_runs, tell_of_untaken
 
         with closing(reader(journal)) as book:
             show_runs(book, states=tuple(state or ()), since=moment(since), as_json=as_json, plain=plain)
+            if not state:
+                tell_of_untaken(book, journal)
 
 
 def trace(

@@ -22,9 +22,7 @@ from ..eventstream import EventStream
 from ..results import RunResult
 from .asking import Asker
 from .printer import Printer
-from .terminal import (
-    INTERRUPTED, STOPPED, complain, console_for, journal_option, json_line, print_json, safe, to_resume, word,
-)  # fmt: skip
+from .terminal import INTERRUPTED, STOPPED, complain, console_for, json_line, print_json, safe, to_answer, to_resume
 from .timeline import Row, Timeline, Tone
 
 if TYPE_CHECKING:
@@ -121,10 +119,7 @@ def close_report(result: RunResult, journal: Store | None = None) -> int:
         args = msgspec.json.encode(pending.args).decode()
         complain(f"waiting for a person: {pending.name} {args}, asked by {pending.hook}: {pending.prompt} [{pending.call_id}]")
     if result.pending and journal is not None:
-        complain(
-            f"answer with `beforehand approvals --answer {word(str(result.run_id))} CALL approve{journal_option(journal)}`, "
-            f"then {to_resume(result.run_id, journal)}"
-        )
+        complain(f"{to_answer(result.run_id, result.pending, journal)}, then {to_resume(result.run_id, journal)}")
     return STOPPED
 
 

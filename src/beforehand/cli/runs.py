@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from ..errors import ConfigError, nearest
+from ..journal.queued import untaken
 from ..journal.pastrecords import read_past
 from ..journal.reading import STATES, RunSummary, find_run, in_families, summaries
 from ..journal.store import Store
@@ -19,11 +20,12 @@ from ..journal.verify import verify
 from ..messages import Message, is_sendable
 from ..models.openai_wire import encode_message, encode_system
 from .lines import Lines, json_lines, local_time
-from .terminal import complain, print_json, safe
+from .terminal import complain, print_json, safe, word
 
 COLUMNS = ("run", "begun", "agent", "state", "turns", "calls", "prompt")
 CODES = {"completed": "32", "error": "31", "unfinished": "31", "unreadable": "31", "suspended": "33", "running": "36"}
 PROMPT_WIDTH = 60
+UNTAKEN_SHOWN = 10
 
 
 def show_runs(journal: Store, *, states: Sequence[str], since: int, as_json: bool, plain: bool) -> None:
@@ -43,6 +45,15 @@ def show_runs(journal: Store, *, states: Sequence[str], since: int, as_json: boo
         families = in_families(found)
         codes = [CODES.get(run.state, "") for _, run in families]
         lines.table(COLUMNS, [_row(run) for _, run in families], codes, [depth for depth, _ in families])
+
+
+def tell_of_untaken(journal: Store, where: str) -> None:
+    """Say which runs were submitted and are not recorded, because no worker has taken them. `where` is the journal's address."""
+    found = untaken(journal, where)
+    if found:
+        shown = [f"{word(run_id)} (for {agent})" for run_id, agent in found[:UNTAKEN_SHOWN]]
+        more = f" and {len(found) - UNTAKEN_SHOWN} more" if len(found) > UNTAKEN_SHOWN else ""
+        complain(f"note: {len(found)} submitted, not taken by a worker yet: {', '.join(shown)}{more}")
 
 
 def _row(run: RunSummary) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn
@@ -19,6 +19,7 @@ import typer
 from ..errors import BeforehandError, UsageError
 
 if TYPE_CHECKING:
+    from ..decisions import PendingApproval
     from ..journal.store import Store
     from rich.console import Console
 
@@ -26,6 +27,8 @@ STOPPED = 9
 """Exit code of a run that stopped before it was done: blocked, suspended, out of turns."""
 INTERRUPTED = 130
 """Exit code after Ctrl-C."""
+URL_FROM = "BEFOREHAND_DATABASE_URL"
+"""The environment variable that names the database of the engine."""
 
 
 _UNSAFE = re.compile(
@@ -138,6 +141,13 @@ def to_resume(run_id: str, journal: Store) -> str:
     """How a person goes on with a run."""
     options = "--project, --tools, --hooks and --base-url"
     return f"`beforehand resume {word(run_id)}{journal_option(journal)}` with the {options} it began with"
+
+
+def to_answer(run_id: str, pending: Sequence[PendingApproval], journal: Store) -> str:
+    """How a person answers the first of the calls that wait in a run."""
+    call_id = pending[0].call_id
+    command = f"`beforehand approvals --answer {word(run_id)} {word(call_id)} approve{journal_option(journal)}`"
+    return f"answer with {command}" if len(pending) == 1 else f"{len(pending)} calls wait: answer the first with {command}"
 
 
 def complain(message: str) -> None:

@@ -16,9 +16,8 @@ from ..agent import Agent
 from ..assembly import load_file
 from ..engine import Engine, QueueLimits
 from ..errors import ConfigError, JournalError
-from .terminal import STOPPED, complain, journal_option, json_line, print_json, safe, word
+from .terminal import STOPPED, URL_FROM, complain, json_line, print_json, safe, to_answer
 
-URL_FROM = "BEFOREHAND_DATABASE_URL"
 START_AGAIN_SECONDS = 2.0
 
 END_SECONDS = 30.0
@@ -116,8 +115,7 @@ async def submit(
     if result.stop_reason == "suspended":
         for p in result.pending:
             complain(f"run {run_id} waits: call {p.call_id} ({p.name}): {p.prompt}")
-        answer = f"beforehand approvals --answer {word(run_id)} CALL approve{journal_option(engine.journal)}"
-        complain(f"answer with `{answer}`, then a worker goes on with it")
+        complain(f"{to_answer(run_id, result.pending, engine.journal)}, then a worker goes on with it")
     return 0 if result.stop_reason in ("completed", "ended") else STOPPED
 
 
@@ -134,5 +132,5 @@ def needs_extra() -> None:
         try:
             importlib.import_module(name)
         except ImportError:
-            raise ConfigError('this command needs an extra: pip install "beforehand[durable]"') from None
+            raise ConfigError('this command needs DBOS and psycopg: install the extra "durable" of beforehand') from None
 

@@ -15,6 +15,7 @@ from ..journal import Journal, PostgresJournal, Store
 from ..journal.lease import Leases
 from ..journal.pgjobs import IS_HELD, WORKER_LOCK
 from ..journal.pgopening import connect, is_postgres, psycopg, shown
+from ..journal.queued import queue_file
 
 SQLITE = "sqlite:///"
 
@@ -44,7 +45,7 @@ class Place:
             path = self.journal.path  # whatever name it was reached by
             if not path.parent.is_dir():
                 raise ConfigError(f"the database {SQLITE}{path} cannot be made: there is no folder {path.parent}")
-            self.dbos_url = SQLITE + quote(str(path.with_name(path.stem + "-queue" + (path.suffix or ".db"))), safe=_OF_PATHS)
+            self.dbos_url = SQLITE + quote(str(queue_file(path)), safe=_OF_PATHS)
             self._leases = Leases(path.with_name(path.name + "-workers"))
         else:
             raise ConfigError("the database URL is postgresql://USER:PASSWORD@HOST:PORT/DATABASE or sqlite:///PATH")

@@ -16,13 +16,13 @@ from ..errors import ConfigError, JournalError, UsageError
 from ..frozen import Frozen
 from ..journal.pgopening import connect, is_postgres, shown, unreachable
 from ..journal.pgwriter import SILENT_SECONDS
+from ..journal.queued import WORKFLOW
 from .limits import QueueLimits
 
 APPLICATION = "beforehand"
 VERSION = "beforehand-1"
 """Of the workflow, which never changes: what changes in an agent is told by the journal (`RunChanged`, a warning)."""
 
-WORKFLOW = "beforehand.run"
 POLL_SECONDS = 0.25
 GOING = ("ENQUEUED", "DELAYED", "PENDING")
 FAILED = ("ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED")
@@ -50,7 +50,7 @@ def dbos() -> Any:
     try:
         return importlib.import_module("dbos")
     except ImportError:
-        raise ConfigError('the engine needs an extra: pip install "beforehand[durable]"') from None
+        raise ConfigError('the engine needs DBOS: install the extra "durable" of beforehand') from None
 
 
 def queue_of(agent: str) -> str:

@@ -50,7 +50,7 @@ def psycopg() -> Any:
     try:
         return importlib.import_module("psycopg")
     except ImportError:
-        raise ConfigError('a journal in PostgreSQL needs an extra: pip install "beforehand[durable]"') from None
+        raise ConfigError('a journal in PostgreSQL needs psycopg: install the extra "durable" of beforehand') from None
 
 
 def shown(url: str) -> str:

@@ -32,7 +32,7 @@ class OpenTelemetry(Observer):
         except ModuleNotFoundError as error:
             if not (error.name or "").startswith("opentelemetry"):
                 raise
-            raise ConfigError("tracing needs OpenTelemetry: install beforehand[otel]") from None
+            raise ConfigError('tracing needs OpenTelemetry: install the extra "otel" of beforehand') from None
         if tracer_provider is not None and not callable(getattr(tracer_provider, "get_tracer", None)):
             raise ConfigError(
                 f"OpenTelemetry(tracer_provider=...) is a {type(tracer_provider).__name__}: expected a TracerProvider, or None"

@@ -64,7 +64,7 @@ def binary() -> str:
     try:
         return str(importlib.import_module("deno").find_deno_bin())
     except (ImportError, FileNotFoundError):
-        raise ConfigError("TypeScript and JavaScript lambdas need Deno: install beforehand[js]") from None
+        raise ConfigError('TypeScript and JavaScript lambdas need Deno: install the extra "js" of beforehand') from None
 
 
 class DenoWorker:
