@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
@@ -43,13 +44,14 @@ class Compacted(msgspec.Struct):
 
 def cut_point(messages: Sequence[Message], keep: int) -> int:
     """Where to cut so that about `keep` messages stay and no call is parted from its result, wherever that stands."""
-    due: dict[str, int] = {}
+    due: dict[str, list[int]] = {}  # of each id as often as the last reply with it has it
     pairs: list[tuple[int, int]] = []
     for i, message in enumerate(messages):
         if isinstance(message, AssistantMessage):
-            due.update([(call.id, i) for call in message.tool_calls])
-        elif isinstance(message, ToolMessage) and message.tool_call_id in due:
-            pairs.append((due.pop(message.tool_call_id), i))
+            times = Counter(call.id for call in message.tool_calls)
+            due.update({call_id: [i] * number for call_id, number in times.items()})
+        elif isinstance(message, ToolMessage) and (waiting := due.get(message.tool_call_id)):
+            pairs.append((waiting.pop(), i))
     cut = max(0, len(messages) - keep)
     for call, result in reversed(pairs):
         if call < cut <= result:

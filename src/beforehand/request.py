@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -336,14 +337,15 @@ def repair(run: RunState) -> None:
 def _with_results_moved_up(run: RunState, messages: Sequence[Message]) -> list[Message]:
     """The messages with each result that comes after something else, as when a person has written meanwhile, behind its call."""
     groups: list[list[Message]] = [[]]  # a message, and the results behind it
-    due: dict[str, list[Message]] = {}
+    due: dict[str, list[list[Message]]] = {}  # of each id as often as the last reply with it has it
     for message in messages:
         if not isinstance(message, ToolMessage):
             groups.append([message])
             if isinstance(message, AssistantMessage):
-                due.update([(call.id, groups[-1]) for call in message.tool_calls])
+                times = Counter(call.id for call in message.tool_calls)
+                due.update({call_id: [groups[-1]] * number for call_id, number in times.items()})
             continue
-        group = due.pop(message.tool_call_id, groups[-1])
+        group = waiting.pop() if (waiting := due.get(message.tool_call_id)) else groups[-1]
         if group is not groups[-1]:
             why = f"the result of call {message.tool_call_id} came after other messages, and is sent right behind the call"
             run.note("Repaired", why, message.tool_call_id)

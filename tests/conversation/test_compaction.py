@@ -263,6 +263,20 @@ async def test_a_result_that_comes_later_stays_with_its_call_too(keep: int, said
     assert_valid(list(model.requests[-1].messages))
 
 
+@pytest.mark.parametrize("keep", range(1, 5))
+async def test_calls_of_one_reply_with_one_id_keep_their_results(keep: int) -> None:
+    twice = AssistantMessage((ToolCall("a", "t", "{}"), ToolCall("a", "t", "{}")), "tool_calls")
+    model = ScriptedModel([text("SUMMARY"), text("done")])
+    results = ToolMessage("a", "t", "1"), ToolMessage("a", "t", "2")
+    talk = Agent(model=model).conversation([*PAST, twice, *results, UserMessage("?")])
+    await talk.compact(keep=keep)
+    await talk.run("go on")
+
+    sent = [m.text for m in model.requests[-1].messages if m.role == "tool"]
+    assert sent[-2:] == (["1", "2"] if keep > 1 else [])
+    assert_valid(list(model.requests[-1].messages))
+
+
 # --- beside other work ----------------------------------------------------------------------------
 
 

@@ -365,6 +365,17 @@ async def test_a_result_stored_behind_what_was_said_meanwhile_is_still_the_calls
     assert list(talk.messages[: len(stored)]) == stored
 
 
+@pytest.mark.parametrize("before", [0, 1])
+async def test_two_calls_of_one_reply_with_one_id_have_a_late_result_each(before: int) -> None:
+    twice = AssistantMessage((ToolCall("1", "pay", '{"n": 1}'), ToolCall("1", "pay", '{"n": 2}')), "tool_calls")
+    results = ToolMessage("1", "pay", "paid 1"), ToolMessage("1", "pay", "paid 2")
+    model = ScriptedModel([text("Both were paid.")])
+    stored = [UserMessage("pay"), twice, *results[:before], UserMessage("and?"), *results[before:]]
+    await Agent(model=model).conversation(stored).run("x")
+    assert [m.text for m in model.requests[0].messages if isinstance(m, ToolMessage)] == ["paid 1", "paid 2"]
+    assert_results_follow_their_calls(model.requests[0].messages)
+
+
 async def test_a_result_is_none_of_an_earlier_call_whose_id_was_used_again() -> None:
     once = AssistantMessage((ToolCall("1", "pay", '{"n": 1}'),), "tool_calls")
     model = ScriptedModel([text("I do not know about the first.")])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from beforehand import Agent, Ask, Block, Replace, hook, tool
+from beforehand import Agent, Ask, Block, Replace, ToolContext, hook, tool
 from beforehand.journal import Journal
 from beforehand.testing import ScriptedModel, text, tool_call
 
@@ -82,3 +82,25 @@ def cut(journal: Journal, run_id: str, path: Path, after: str, nth: int = 1) -> 
 
 
 __all__ = ["cut", "look", "looks", "pay", "pays", "teller", "text", "with_sub_agent"]
+
+
+@tool
+async def count(ctx: ToolContext) -> str:
+    """Count, and tell how far it has come."""
+    ctx.update("half")
+    return "all"
+
+
+@hook.after_tool_call
+def half_is_no_result(outcome: Any) -> Replace | None:
+    return Replace(content="some") if outcome.partial else None
+
+
+async def counted(path: Path) -> Journal:
+    """The journal of a run in which a hook had something to say about a tool's progress, and nothing about its result."""
+    journal = Journal(path)
+    model = ScriptedModel([tool_call("count", {}, id="c1"), text("Done.")])
+    talk = Agent(model=model, tools=[count], hooks=[half_is_no_result], journal=journal).conversation()
+    talk.on("tool_execution_update", lambda event: None)
+    await talk.run("go", run_id="r")
+    return journal

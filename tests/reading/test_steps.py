@@ -13,7 +13,7 @@ from beforehand.errors import JournalUnreadable, ServerError
 from beforehand.journal import Journal
 from beforehand.journal.steps import STEPS, Step, steps
 from beforehand.testing import ScriptedModel, error, tool_call
-from reading.recorded import HOOKS, look, looks, pay, pays, teller, text
+from reading.recorded import HOOKS, counted, look, looks, pay, pays, teller, text
 
 COMMON = {"n", "at", "seconds", "turn", "kind", "call"}
 
@@ -35,6 +35,16 @@ async def test_a_decision_says_who_what_why_how_long_and_what_was_done_by_then(t
     assert made["ahead"] == "the tool runs"
     assert made["duration"] >= 0
     assert "recorded.py:" in made["where"]
+
+
+async def test_what_hooks_said_of_progress_is_told_apart_from_what_they_said_of_the_result(tmp_path: Path) -> None:
+    run = list(steps((await counted(tmp_path / "r.db")).records("r")))
+    (made,) = of(run, "decision", "c1")
+    assert (made["seam"], made["verdict"], made["partial"]) == ("after_tool_call", "Replace", True)
+    assert "ahead" not in made  # the model reads the result, which stays as it is
+    assert [(p["seam"], p["hooks"]) for p in of(run, "passed", "c1")] == [("after_tool_call", ["half_is_no_result"])]
+    for step in run:
+        assert set(step.flat()) <= {*_names(STEPS[step.kind]), *COMMON}, step.kind
 
 
 async def test_hooks_that_let_a_value_pass_are_named(tmp_path: Path) -> None:

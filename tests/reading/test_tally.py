@@ -11,7 +11,7 @@ from beforehand import Agent, hook
 from beforehand.journal import Record
 from beforehand.journal.tally import HookTally, tally
 from beforehand.testing import ScriptedModel
-from reading.recorded import looks, pays, teller, text
+from reading.recorded import counted, looks, pays, teller, text
 
 
 async def tallied(agent: Agent, **options: Any) -> dict[str, HookTally]:
@@ -84,3 +84,8 @@ async def test_two_hooks_of_one_name_at_a_seam_are_one_line(tmp_path: Path) -> N
     await agent.run("go", run_id="r")
     (one,) = tally(agent.plan.journal.records("r"))
     assert (one.hook, one.calls) == ("gate", 2)
+
+
+async def test_a_hook_that_decided_about_progress_was_asked_about_it(tmp_path: Path) -> None:
+    (one,) = tally((await counted(tmp_path / "r.db")).records("r"))
+    assert (one.calls, one.verdicts) == (2, {"Replace": 1})

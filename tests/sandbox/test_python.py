@@ -66,6 +66,20 @@ async def test_a_lambda_may_have_something_that_it_calls_type():
     assert (await run("type = 'rule'\nasync def main(a):\n    return type")).value == "rule"
 
 
+@pytest.mark.parametrize("name", ["_names", "_type", "_json", "_argument", "_value", "_locals", "adf_names"])
+async def test_a_lambda_may_have_helpers_of_any_name(name):
+    source = f"def {name}(a):\n    return [a]\nasync def main(a):\n    return {name}(a)"
+    assert (await run(source, "x")).value == ["x"]
+    assert (await run(source, "x", function=name)).value == ["x"]
+    assert (await run(f"{name} = ['x']\ndef main(a):\n    return {name}")).value == ["x"]
+
+
+@pytest.mark.parametrize("name", ["_names", "_type", "_json", "_argument", "_value"])
+async def test_a_private_function_that_is_missing_is_told_so(name):
+    with pytest.raises(LambdaMissing, match=f"has no function '{name}'"):
+        await run("def main(a):\n    return 1", function=name)
+
+
 @pytest.mark.parametrize("sleep", ["await asyncio.sleep(0.01)", "time.sleep(0.01)", "await asyncio.gather(asyncio.sleep(0.01))"])
 async def test_a_lambda_may_sleep(sleep):
     assert (await run(f"import asyncio, time\nasync def main(a):\n    {sleep}\n    return 1")).value == 1

@@ -110,7 +110,8 @@ def _decision(step: Step, data: dict[str, Any]) -> list[Row]:
     ahead = f"still ahead: {data['ahead']}; " if data["ahead"] else ""
     wrote = f"; wrote: {written(data['console'])}" if data["console"] else ""
     note = f"{ahead}done: {_done(data['done'])}; took {seconds_text(data['duration'])}; {data['where']}{wrote}"
-    text = f"{data['seam']}: {verdict}{changed}{effects}{reason}{_about(step)}"
+    of_progress = " (progress)" if data["partial"] else ""
+    text = f"{data['seam']}{of_progress}: {verdict}{changed}{effects}{reason}{_about(step)}"
     return [Row("hook", data["hook"], text, note, TONES.get(data["verdict"], "plain"))]
 
 

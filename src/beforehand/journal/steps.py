@@ -25,7 +25,7 @@ STEPS: dict[str, str] = {
     "compacting": "messages (how many), tokens (of the next request)",
     "decision": "hook, where, seam, verdict, reason, duration (seconds), digest, done (requests, characters, tools), "
     "ahead (what was still ahead), effects, on_error, changed (the fields replaced), "
-    "console (what a lambda wrote meanwhile)",
+    "console (what a lambda wrote meanwhile), partial (about a call's progress)",
     "passed": "seam, hooks: they were asked and let the value pass",
     "skipped": "seam, hooks: they were not asked any more, after a refusal that is final at once",
     "note": "verdict, reason: the core itself mended something",
@@ -172,7 +172,7 @@ class _Story:
         if call is not None:
             self._hear(seam, call, data, decisions)
         changed = list(data.get("changes", ()))
-        told = [self._decision(decision, seam, call, changed) for decision in decisions]
+        told = [self._decision(decision, seam, call, changed, data.get("partial")) for decision in decisions]
         passed, skipped = silent(data)
         if passed:
             told.append(("passed", call, {"seam": seam, "hooks": passed}))
@@ -192,7 +192,10 @@ class _Story:
         elif failed := next((d for d in decisions if d["verdict"] == "failed"), None):
             self._refused[call] = failed["hook"], failed.get("reason")
 
-    def _decision(self, decision: dict[str, Any], seam: str, call: str | None, changed: list[str]) -> Told:
+    def _decision(
+        self, decision: dict[str, Any], seam: str, call: str | None, changed: list[str], partial: bool | None = None
+    ) -> Told:
+        """`partial`: it is about a call's progress, which the model never reads."""
         seam = decision.get("seam", seam)
         requests, characters, tools = decision["reversible"]
         spec = BY_NAME.get(seam)
@@ -200,9 +203,10 @@ class _Story:
             "hook": decision["hook"], "where": decision["where"], "seam": seam, "verdict": decision["verdict"],
             "reason": decision.get("reason"), "duration": decision["duration"], "digest": decision.get("digest"),
             "done": {"requests": requests, "characters": characters, "tools": tools},
-            "ahead": (spec.irreversible or None) if spec is not None else None, "effects": decision.get("effects"),
-            "on_error": decision.get("on_error"), "console": decision.get("console"),
+            "ahead": (spec.irreversible or None) if spec is not None and not partial else None,
+            "effects": decision.get("effects"), "on_error": decision.get("on_error"), "console": decision.get("console"),
             "changed": changed if changed and decision["verdict"] == "Replace" else None,
+            "partial": partial,
         })  # fmt: skip
 
     def _note(self, data: dict[str, Any]) -> list[Told]:

@@ -21,8 +21,8 @@ NOT_ASKED = "never asked"
 class HookTally(Frozen, kw_only=True):
     """One hook at one seam. `p50` and `p95` are in seconds, `None` where nothing was timed.
 
-    `calls` counts how often it was asked. At `on_chunk`, where a record of each piece would be longer than the text, it
-    counts how often the hook decided.
+    `calls` counts how often it was asked. At `on_chunk` and about a call's progress, where a record of each piece would
+    be longer than what it is of, it counts how often the hook decided.
     """
 
     hook: str
@@ -99,7 +99,10 @@ def _count(hooks: dict[tuple[str, str], _Hook], record: Record) -> None:
     for decision in decisions:
         made = _of(hooks, seam, decision["hook"])
         _decided(made, decision)
-        if decision["verdict"] == "failed" and len(took) < len(names) and decision is decisions[-1]:
+        if data.get("partial"):
+            made.calls += 1
+            made.times.append(float(decision["duration"]))
+        elif decision["verdict"] == "failed" and len(took) < len(names) and decision is decisions[-1]:
             made.times.append(float(decision["duration"]))  # it ended the run, and was not timed
 
 

@@ -34,13 +34,14 @@ _HEAD_ROOM = 256 * 2**20
 _RECURSION = 400
 _LARGE = 65_536
 """Bytes of an answer that has to be taken before the next call begins."""
-_PREPARE = "import adf\n_type, _names = type, locals"  # a lambda may have something of its own that it calls `type`
+_PREPARE = "import adf\n_beforehand_type, _beforehand_names = type, locals"
+"""A lambda may have something of its own that it calls `type`. What is ours has names that nothing of a lambda has by chance."""
 _CALL = """
-import json as _json
-if '{function}' not in _names(): raise NameError('{function}')
-_value = {function}(_json.loads(_argument))
-if _type(_value).__name__ == 'coroutine': _value = await _value
-_json.dumps(_value, ensure_ascii=False, allow_nan=False)
+import json as _beforehand_json
+if '{function}' not in _beforehand_names(): raise NameError('{function}')
+_beforehand_value = {function}(_beforehand_json.loads(_beforehand_argument))
+if _beforehand_type(_beforehand_value).__name__ == 'coroutine': _beforehand_value = await _beforehand_value
+_beforehand_json.dumps(_beforehand_value, ensure_ascii=False, allow_nan=False)
 """
 _FILE = "<python-input-1>"
 """What Monty calls the second thing it is fed: the lambda's file."""
@@ -114,7 +115,7 @@ class MontyWorker:
             # Without a statement it would not be counted, and the numbers of what follows would be others.
             await self._fed(session.feed_start(job.source.text + "\nNone", print_callback=write, os=_wait))
             driver = _CALL.format(function=job.function)
-            inputs = {"_argument": job.argument}
+            inputs = {"_beforehand_argument": job.argument}
             returned = await self._fed(session.feed_start(driver, inputs=inputs, print_callback=write, os=_wait))
         except monty.MontyError as error:
             raise self._over or _explained(job, error) from None
