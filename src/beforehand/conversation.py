@@ -102,7 +102,7 @@ class Conversation(Channel):
         waiting = self._suspended
         assert waiting is not None
         if self.plan.journal is not None:
-            return self.stream_recorded(waiting.run_id, answers, deps=waiting.deps, events=events)
+            return self.stream_recorded(waiting.run_id, answers, deps=waiting.deps, strict=waiting.strict, events=events)
         return self._stream(waiting, lambda: self._resume(answers, True), events)
 
     # --- recorded runs ---
@@ -271,7 +271,7 @@ class Conversation(Channel):
         if run is None:
             raise NothingToContinue("the waiting run has been resumed already")
         if self.plan.journal is not None:
-            return await self.go_on(self._again(run.deps), run.run_id, answers, check=check)
+            return await self.go_on(self._again(run.deps), run.run_id, answers, check=check, strict=run.strict)
         self._suspended = None
         waiting: Suspension = run.suspension
         run.prepare_to_resume()

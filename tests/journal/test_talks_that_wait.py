@@ -13,7 +13,7 @@ import pytest
 
 from beforehand import (
     Agent, Approve, Ask, Block, Conversation, ConversationBusy, Deny, Edit, Hook, NothingToContinue, PendingApproval, Price,
-    RunResult, ToolContext, UnknownAnswer, Usage, UsageError, tool,
+    RunChanged, RunResult, ToolContext, UnknownAnswer, Usage, UsageError, tool,
 )  # fmt: skip
 from beforehand.answering import answer_waiting
 from beforehand.decisions import HumanAnswer
@@ -220,6 +220,25 @@ async def test_a_run_that_was_not_quite_given_up_goes_on_as_if_it_had_waited_all
         talk = last.agent.conversation()
         await talk.resume_recorded("T", {pending.call_id: Approve() for pending in again.pending})
         assert (last.paid, open_calls(talk)) == (["dora"], set())
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_run_that_is_taken_up_strictly_is_gone_on_with_strictly(tmp_path: Path, streamed: bool) -> None:
+    path = tmp_path / "runs.db"
+    await Shop(path).waiting_talk()
+    shop = Shop(path, hooks=(GATE, Hook(seam="before_tool_call", fn=lambda call: None, name="new")))
+    talk = shop.agent.conversation()
+    assert (await talk.resume_recorded("R", strict=True)).stop_reason == "suspended"
+    answers: dict[str, HumanAnswer] = {"c-ann": Approve()}
+    for _ in range(2):
+        with pytest.raises(RunChanged, match="hook new"):
+            await (reads(talk, answers) if streamed else talk.resume(answers))
+    assert shop.paid == []
+    again = Shop(path).agent.conversation()
+    await again.resume_recorded("R", strict=True)
+    assert (await again.resume({"c-ann": Approve()})).stop_reason == "completed"
+    assert (await again.run("carl")).stop_reason == "suspended"
+    assert (await again.resume({"c-carl": Deny("no")})).stop_reason == "completed"
 
 
 @contextlib.contextmanager
