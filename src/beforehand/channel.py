@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from .decisions import PendingApproval
 from .emitter import Emitter, Listener
@@ -115,6 +116,17 @@ class Channel:
                 "this conversation is already processing a prompt: use steer() or follow_up() to queue messages, or "
                 "wait_for_idle() first"
             )
+
+    @contextlib.contextmanager
+    def _coming(self, run: RunState) -> Iterator[None]:
+        """The run is under way before it begins, while the journal is waited for: an abort counts, and no other one begins."""
+        self._free()
+        self._running = run
+        try:
+            yield
+        except BaseException:
+            self._is_idle()
+            raise
 
     def _is_idle(self) -> None:
         """The run is over: tell those who wait."""

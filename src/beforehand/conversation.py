@@ -102,7 +102,7 @@ class Conversation(Channel):
         waiting = self._suspended
         assert waiting is not None
         if self.plan.journal is not None:
-            return self.stream_recorded(waiting.run_id, answers, deps=waiting.deps, events=events)
+            return self.stream_recorded(waiting.run_id, answers, deps=waiting.deps, strict=waiting.strict, events=events)
         return self._stream(waiting, lambda: self._resume(answers, True), events)
 
     # --- recorded runs ---
@@ -142,6 +142,7 @@ class Conversation(Channel):
         self._free()
         run = self._new_run(None, deps, None)
         run.start_from(History())
+        run.goes_over = True
         return run
 
     async def go_on(
@@ -151,10 +152,11 @@ class Conversation(Channel):
         """Let `run` become the recorded run `run_id`, and go on with it. To `give_up` one that waits, come to where it does."""
         from . import durable
 
-        recorded = await durable.take_up(self.plan, run, run_id, answers, strict, prompts, give_up)
-        self._free()
+        with self._coming(run):
+            recorded = await durable.take_up(self.plan, run, run_id, answers, strict, prompts, give_up)
         self._suspended, self._history = run if run.pending else None, run.history
         if recorded.result is not None:
+            self._is_idle()
             self.result = recorded.result
             if check and self.result.error is not None:
                 raise self.result.error
@@ -269,7 +271,7 @@ class Conversation(Channel):
         if run is None:
             raise NothingToContinue("the waiting run has been resumed already")
         if self.plan.journal is not None:
-            return await self.go_on(self._again(run.deps), run.run_id, answers, check=check)
+            return await self.go_on(self._again(run.deps), run.run_id, answers, check=check, strict=run.strict)
         self._suspended = None
         waiting: Suspension = run.suspension
         run.prepare_to_resume()
@@ -279,19 +281,24 @@ class Conversation(Channel):
         await self._let_leave()
         self._free()
         if self._suspended is not None:
-            await self._give_up_waiting()
+            await self._give_up_waiting(run)
         if run.history is not self._history or run.first_message != len(self._history):
             run.start_from(self._history)
         return await self._execute(run, prompts, None, None, check=check)
 
-    async def _give_up_waiting(self) -> None:
-        """A new prompt while calls wait: nobody will approve them now, so each gets its refusal first."""
+    async def _give_up_waiting(self, run: RunState) -> None:
+        """A new prompt while calls wait: nobody will approve them now, so each gets its refusal before `run` begins."""
         if self.plan.journal is not None and self._suspended is not None and self._suspended.journal is None:
             taken_up = self._suspended  # where its record ends: nobody has gone over that
-            await self.go_on(self._again(taken_up.deps), taken_up.run_id, None, check=False, give_up=True)
-        old = self._suspended
-        if old is None:  # a hook that is new has refused what waited
-            return
+            again = self._again(taken_up.deps)
+            await self.go_on(again, taken_up.run_id, None, check=False, give_up=True)
+            if again.aborted:
+                run.abort(again.signal.reason)
+        if self._suspended is not None:  # else a hook that is new has refused what waited
+            with self._coming(run):
+                await self._refuse_waiting(self._suspended)
+
+    async def _refuse_waiting(self, old: RunState) -> None:
         if old.journal is not None:
             from . import durable
 
@@ -318,7 +325,8 @@ class Conversation(Channel):
         self._recorded = None if old.lasting is not None else (old.run_id, old.first_message, len(self._history))
 
     def _begin(self, run: RunState, kind: Literal["run", "compaction"] = "run", resumed: bool = False) -> None:
-        self._free()
+        if self._running is not run:
+            self._free()
         run.begin_in(asyncio.current_task())
         self._running = run
         if self._events.observers:

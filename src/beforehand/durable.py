@@ -222,6 +222,7 @@ async def take_up(
     So it is of one that waits for a person, unless its agent has a handler to ask, or it is to `give_up` waiting.
     `prompts`, if any, are told by somebody who still has them.
     """
+    run.strict = strict
     journal = journal_of(plan)
     await journal.ready()
     lease = await journal.hold(run_id)

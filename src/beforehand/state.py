@@ -55,8 +55,8 @@ class RunState(Waits):
         "interrupt", "journal", "lambdas", "lasting", "lease", "loop", "messages_made", "model", "observed", "options", "outbox",
         "parent_call_id", "parent_run_id", "pending", "place", "plan", "poll_first", "queues", "reason", "removed",
         "requests_sent", "resend", "resends", "resent", "run_id", "sequential", "shadow", "slow_hook", "started", "stop_reason",
-        "store", "suspension", "system", "thinking_level", "tool_specs", "tools", "tools_run", "turn", "unprepared", "usage",
-        "usage_cost",
+        "store", "strict", "suspension", "system", "thinking_level", "tool_specs", "tools", "tools_run", "turn", "unprepared",
+        "usage", "usage_cost",
     )  # fmt: skip
     attempts: Any
     """The conversation's failures in a row. Set only where the plan has a recovery."""
@@ -115,6 +115,8 @@ class RunState(Waits):
         self.reason: str | None = None
         self.error: RunError | None = None
         self.suspension: Any = None
+        self.strict = False
+        """Whether it goes on from its record only with the tools and hooks that it began with, once it is answered, too."""
         self.pending: tuple[PendingApproval, ...] = ()
         self.outbox: list[Put] = []
 

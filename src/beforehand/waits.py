@@ -35,15 +35,21 @@ class Waits:
     """The part of a run's state that is about waiting: in which task it is, for what, and how often it was cancelled."""
 
     __slots__ = (
-        "abandon", "aborted", "aside", "batching", "cancelled", "cancelling", "cancels_before", "limits", "over", "own_cancels",
-        "scope", "scope_serial", "signal", "task", "tasks", "thread", "tick", "tick_serial", "wake",
+        "abandon", "aborted", "aside", "batching", "cancelled", "cancelling", "cancels_before", "goes_over", "held",
+        "limits", "over", "own_cancels", "scope", "scope_serial", "signal", "task", "tasks", "thread", "tick", "tick_serial",
+        "wake",
     )  # fmt: skip
     aborted: bool
     limits: Limits
     signal: AbortSignal
+    goes_over: bool
+    """Whether it is still to go over what is on record of it. That has happened, whatever comes now."""
+    held: tuple[str | None] | None
+    """An abort that came meanwhile, with its reason."""
 
     def __init__(self) -> None:
         self.signal, self.aborted = AbortSignal(), False
+        self.goes_over, self.held = False, None
         self.aside = 0  # never reset: what is left behind takes itself out
         self.reset_waiting()
 
@@ -74,6 +80,9 @@ class Waits:
             return
         if self.aborted:
             return
+        if self.goes_over:
+            self.held = self.held or (reason,)
+            return
         self.aborted = True
         self.signal.set(reason)
         if self.scope is STREAMING:
@@ -81,6 +90,12 @@ class Waits:
         if self.limits.abort_grace is not None and self.task is not None:  # hooks are asked about what was cut, too
             self.tick_serial = self.scope_serial
             self.tick = self.task.get_loop().call_later(self.limits.abort_grace, self._grace_over)
+
+    def has_gone_over(self) -> None:
+        """What is on record ends here: an abort that came meanwhile is one now."""
+        self.goes_over = False
+        if self.held is not None:
+            self.abort(*self.held)
 
     def _cut_stream(self) -> None:
         """Cut what the model is waited for. Code of the model's own that aborts is cut where it waits, if it does."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from beforehand import (
-    Agent, Approve, Ask, Block, Conversation, Deny, Edit, Hook, NothingToContinue, PendingApproval, Price,
-    RunResult, ToolContext, UnknownAnswer, Usage, UsageError, tool,
+    Agent, Approve, Ask, Block, Conversation, ConversationBusy, Deny, Edit, Hook, NothingToContinue, PendingApproval, Price,
+    RunChanged, RunResult, ToolContext, UnknownAnswer, Usage, UsageError, tool,
 )  # fmt: skip
 from beforehand.answering import answer_waiting
 from beforehand.decisions import HumanAnswer
@@ -216,3 +220,106 @@ async def test_a_run_that_was_not_quite_given_up_goes_on_as_if_it_had_waited_all
         talk = last.agent.conversation()
         await talk.resume_recorded("T", {pending.call_id: Approve() for pending in again.pending})
         assert (last.paid, open_calls(talk)) == (["dora"], set())
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_run_that_is_taken_up_strictly_is_gone_on_with_strictly(tmp_path: Path, streamed: bool) -> None:
+    path = tmp_path / "runs.db"
+    await Shop(path).waiting_talk()
+    shop = Shop(path, hooks=(GATE, Hook(seam="before_tool_call", fn=lambda call: None, name="new")))
+    talk = shop.agent.conversation()
+    assert (await talk.resume_recorded("R", strict=True)).stop_reason == "suspended"
+    answers: dict[str, HumanAnswer] = {"c-ann": Approve()}
+    for _ in range(2):
+        with pytest.raises(RunChanged, match="hook new"):
+            await (reads(talk, answers) if streamed else talk.resume(answers))
+    assert shop.paid == []
+    again = Shop(path).agent.conversation()
+    await again.resume_recorded("R", strict=True)
+    assert (await again.resume({"c-ann": Approve()})).stop_reason == "completed"
+    assert (await again.run("carl")).stop_reason == "suspended"
+    assert (await again.resume({"c-carl": Deny("no")})).stop_reason == "completed"
+
+
+@contextlib.contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Another process writes in the file: whoever needs it waits."""
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    finally:
+        other.execute("COMMIT")
+        other.close()
+
+
+async def comes_to_wait(going: asyncio.Task[Any]) -> None:
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert not going.done()
+
+
+async def reads(talk: Conversation, answers: dict[str, HumanAnswer]) -> RunResult | None:
+    async for _ in talk.stream_resume(answers):
+        pass
+    return talk.result
+
+
+@pytest.mark.parametrize("how", ["resume_recorded", "resume", "stream_resume"])
+@pytest.mark.parametrize("way", WAYS)
+async def test_an_abort_counts_that_comes_while_the_record_of_a_run_is_waited_for(tmp_path: Path, way: str, how: str) -> None:
+    path = tmp_path / "runs.db"
+    _, before = await Shop(path, way).waiting_talk()
+    answers: dict[str, HumanAnswer] = {pending.call_id: Approve() for pending in before.pending}
+    shop = Shop(path, way)
+    talk, _ = await shop.taken_up()
+    with held(path):
+        coming = {"resume_recorded": lambda: talk.resume_recorded("R", answers), "resume": lambda: talk.resume(answers)}
+        going = asyncio.create_task(coming.get(how, lambda: reads(talk, answers))())
+        await comes_to_wait(going)
+        talk.abort("enough")
+    assert ((await going).stop_reason, shop.paid, open_calls(talk)) == ("aborted", [], set())
+    assert (await Shop(path, way).agent.resume("R")).stop_reason == "aborted"
+    assert verify(shop.agent.plan.journal) == []
+    assert (await talk.run("carl", run_id="S")).stop_reason == "suspended"
+
+
+async def test_no_other_run_begins_in_a_talk_while_the_record_of_one_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    await Shop(path).waiting_talk()
+    shop = Shop(path)
+    talk = shop.agent.conversation()
+    with held(path):
+        going = asyncio.create_task(talk.resume_recorded("R", {"c-ann": Approve()}))
+        await comes_to_wait(going)
+        with pytest.raises(ConversationBusy):
+            await talk.run("carl")
+        idle = asyncio.create_task(talk.wait_for_idle())
+        await comes_to_wait(idle)
+    assert ((await going).stop_reason, shop.paid) == ("completed", ["ann"])
+    await idle
+    assert (await Shop(path).agent.resume("R")).stop_reason == "completed"
+    with pytest.raises(UnknownAnswer):
+        await talk.resume_recorded("R", {"nobody": Approve()})
+    await talk.wait_for_idle()
+
+
+@pytest.mark.parametrize("taken_up", [False, True])
+async def test_an_abort_counts_that_comes_while_a_new_prompt_refuses_what_waits(tmp_path: Path, taken_up: bool) -> None:
+    path = tmp_path / "runs.db"
+    shop = Shop(path)
+    talk, _ = await shop.waiting_talk()
+    if taken_up:
+        shop = Shop(path)
+        talk, _ = await shop.taken_up()
+    with held(path):
+        going = asyncio.create_task(talk.run("carl", run_id="S"))
+        await comes_to_wait(going)
+        with pytest.raises(ConversationBusy):
+            await talk.run("dora")
+        talk.abort()
+    assert ((await going).stop_reason, shop.paid, open_calls(talk)) == ("aborted", [], set())
+    journal = shop.agent.plan.journal
+    assert ({run.run_id: run.state for run in summaries(journal)}, waiting(journal)) == ({"R": "ended", "S": "ended"}, [])
+    assert [record.kind for record in journal.records("S")].count("request") == 0
+    assert (await talk.run("dora")).stop_reason == "suspended"

@@ -111,6 +111,7 @@ class RunLog(Stored):
             )
         self._take_over(run)
         self.live = True
+        run.has_gone_over()
         assert self._listeners is not None and self.past is not None
         run.events, run.hooks = self._listeners, self._hooks
         self.requeue(run)
