@@ -9,8 +9,9 @@ import pytest
 
 from beforehand import (
     Agent, Answer, Approve, Ask, Block, Deny, Edit, Hook, Interrupt, Limits, Replace, Steer, Text, ToolContext, ToolResult,
-    tool,
+    UsageError, tool,
 )  # fmt: skip
+from beforehand.decisions import HumanAnswer
 from beforehand.testing import ScriptedModel, finish, text, tool_call
 
 from pipeline.paths import call_through
@@ -163,7 +164,7 @@ ANSWERS = [
 
 @pytest.mark.parametrize(("answer", "outcome", "told"), ANSWERS, ids=repr)
 @pytest.mark.parametrize("inline", [False, True], ids=["resumed", "on_ask"])
-async def test_a_persons_answer_settles_a_waiting_call_and_anything_else_refuses_it(
+async def test_a_persons_answer_settles_a_waiting_call_and_anything_else_from_a_handler_refuses_it(
     answer: Any, outcome: str, told: str, inline: bool
 ) -> None:
     hooks = [Hook(seam="before_tool_call", fn=gate)]
@@ -175,6 +176,11 @@ async def test_a_persons_answer_settles_a_waiting_call_and_anything_else_refuses
     if not inline:
         assert [e.outcome for e in ends] == ["pending"]
         (pending,) = result.pending
+        if not isinstance(answer, HumanAnswer):  # whoever calls is told, and the question stays open
+            with pytest.raises(UsageError, match=r"an answer is Approve\(\), Deny\(...\) or Edit\(...\), not a "):
+                await talk.resume({pending.call_id: answer})
+            assert talk.pending == result.pending
+            return
         result = await talk.resume({pending.call_id: answer})
 
     assert ends[-1].outcome == outcome

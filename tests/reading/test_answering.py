@@ -34,7 +34,7 @@ async def test_every_call_that_waits_is_listed_with_what_would_run(tmp_path: Pat
     found = waiting(journal)
     assert [(w.run_id, w.call_id, w.pending.args) for w in found] == [("r", "p1", {"amount": 200}), ("r", "p2", {"amount": 500})]
     assert (found[1].pending.original_args, found[1].pending.hook) == ({"amount": 800}, "not_too_much")
-    assert found[1].pending.options == ["yes", "no"]
+    assert found[1].pending.options == ("yes", "no")
     assert len(found[1].pending.args_digest) == 64
 
 
