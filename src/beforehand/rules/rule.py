@@ -113,10 +113,10 @@ class Rule:
     def count(self, seam: str, context: Any) -> None:
         """The rule has fired at a seam about this."""
         counter = self.counter
-        counter.fired += 1
         if counter.limit is not None and ((run := context.run._run).journal is not None or run.plan.recovery is not None):
             what = run.run_id, context.call_id if BY_NAME[seam].by_tool else run.question or seam
             counter.unrecorded[what] = counter.unrecorded.get(what, 0) + 1
+        counter.fired += 1  # last: this may be a thread, and whoever writes a record meanwhile must not count it as decided
 
 
 # --- actions -------------------------------------------------------------------------------------
