@@ -11,6 +11,9 @@ LOCKED_EXTRAS := dev,js,otel,durable
 PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13 python3.14; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
 
+# One more than there are processors, for the tests of workers and sandboxes wait a good deal of their time; at most four.
+TESTERS := $(shell n=$$(getconf _NPROCESSORS_ONLN) && test $$n -lt 4 && echo $$((n + 1)) || echo 4)
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup demo demo-local check lint types layers test bench crash lock clean
@@ -38,7 +41,7 @@ layers: setup
 	$(BIN)/pytest -q tests/test_layers.py tests/test_public_surface.py
 
 test: setup ## every test, with the coverage gate
-	$(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal --cov --cov-report=term-missing
+	$(BIN)/pytest -n $(TESTERS) --dist worksteal --cov --cov-report=term-missing
 
 bench: setup ## what it costs: turns, hooks, rules, streams, the journal, lambdas, tracing
 	$(BIN)/python benchmarks/run.py
