@@ -62,6 +62,23 @@ def calling(*names: str, down: Any = ()) -> FunctionModel:
     return FunctionModel(reply)
 
 
+def failing_once(seam: str) -> tuple[list[bool], Any, Any]:
+    """A hook that fails once at this seam, whether it still is to, and what the model says for there to be a secret."""
+    failing = [True]
+
+    def fail(context: Any) -> None:
+        if failing and (seam != "on_message" or context.message.role == "assistant"):
+            failing.clear()
+            raise OSError("down")
+
+    def reply(request: Any) -> Any:
+        if request.messages[-1].role == "tool":
+            return text("over")
+        return text("a secret") if seam == "on_message" else tool_call("work", {"q": "x"}, id="w")
+
+    return failing, fail, reply
+
+
 def results(run: Any) -> list[str]:
     return [message.text for message in run.messages if message.role == "tool"]
 
@@ -112,17 +129,7 @@ async def test_a_rule_fires_again_for_what_another_hook_has_failed_over(tmp_path
     """Whoever goes on with the run asks both hooks again, and the first firing came to nothing."""
     seam, rule = KINDS[kind]
     limited = rules(tmp_path / "rules", {**rule, "label": "limited", "maxTriggers": 1})
-    failing = [True]
-
-    def fail(context: Any) -> None:
-        if failing and (seam != "on_message" or context.message.role == "assistant"):
-            failing.clear()
-            raise OSError("down")
-
-    def reply(request: Any) -> Any:
-        if request.messages[-1].role == "tool":
-            return text("over")
-        return text("a secret") if seam == "on_message" else tool_call("work", {"q": "x"}, id="w")
+    _, fail, reply = failing_once(seam)
 
     def agent() -> Agent:
         later = Hook(seam=seam, fn=fail, name="later", order=9, where="h", on_error="abort")
@@ -187,17 +194,7 @@ async def test_a_rule_that_guards_fires_again_for_a_turn_that_is_tried_again(tmp
     """Another hook has failed over what the rule had refused: that came to nothing, and the same is asked about anew."""
     seam, rule = KINDS[kind]
     limited = rules(tmp_path / "rules", {**rule, "label": "limited", "maxTriggers": 1})
-    failing = [True]
-
-    def fail(context: Any) -> None:
-        if failing and (seam != "on_message" or context.message.role == "assistant"):
-            failing.clear()
-            raise OSError("down")
-
-    def reply(request: Any) -> Any:
-        if request.messages[-1].role == "tool":
-            return text("over")
-        return text("a secret") if seam == "on_message" else tool_call("work", {"q": "x"}, id="w")
+    failing, fail, reply = failing_once(seam)
 
     world = World(tmp_path / "runs.db")
     later = Hook(seam=seam, fn=fail, name="later", order=9, where="h")

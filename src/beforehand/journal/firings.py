@@ -55,7 +55,7 @@ class Firings:
         return self.told(run, *() if self._failed else ("on_chunk", "on_message"))
 
     def with_retry(self, run: Any) -> dict[str, dict[str, int]]:
-        """For a turn that is tried again: what rules have fired about the one that failed counts."""
+        """For a turn that is tried again: what rules have fired about the one that failed counts, but for what was taken back."""
         self._failed = False
         return self.told(run, None)
 
